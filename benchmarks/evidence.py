@@ -70,8 +70,7 @@ def train(part: str, seed: int, device: str) -> list[dict[str, Any]]:
     import torch
 
     from bearcat.adaptation import Library
-    from bearcat.bench import identify, open_store, results
-    from bearcat.bench.execute import Execution, execute, in_stacks
+    from bearcat.bench import Execution, execute, identify, in_stacks, open_store, results
     from bearcat.bench.grid import plan, read_grid
 
     store, lines = open_store(STORE, create=True), list[dict[str, Any]]()
@@ -79,7 +78,7 @@ def train(part: str, seed: int, device: str) -> list[dict[str, Any]]:
     for data, group in groupby(specs, key=lambda spec: spec.data):
         planned, library = list(group), Library()  # which keeps the data of one dataset
         runs = identify(planned, store, library)
-        execution = Execution(store, runs, partial(print, flush=True), library=library)
+        execution = Execution(store, runs, library, partial(print, flush=True))
         execute(execution, partial(in_stacks, device=torch.device(device)))
         finished = {result.folder.name: result for result in results(runs, store)[0]}
         known = [(spec, finished.get(run.identity)) for spec, run in zip(planned, runs, strict=True)]

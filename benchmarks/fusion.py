@@ -4,10 +4,11 @@
     BEARCAT_DATA=../shared/data bearcat bench run grids/fusion.toml --store STORE     # networks for the fit
     BEARCAT_DATA=../shared/data python benchmarks/fusion.py --evidence evidence.json --store STORE --write
 
-The last writes src/bearcat/diagnosis/fusion.json. Witnesses without a network are fitted on recordings: cuts of 2.5 s of CWRU and HIT-SM, IMS's healthy first half and the
-last day of its bearing 1, simulated machines, alone and in groups of one machine. Those with a network are fitted on
-what networks said of target recordings in the runs of the store. Benches count alike. The general model judges a bench
-by weights made without it, in the fit as in the report. Simulated machines of the fit are none that is reported on.
+The last writes src/bearcat/diagnosis/fusion.json. Witnesses without a network are fitted on recordings: cuts of 2.5 s
+of CWRU and HIT-SM, IMS's healthy first half and the last day of its bearing 1, simulated machines, alone and in groups
+of one machine. Those with a network are fitted on what networks said of target recordings in the runs of the store.
+Benches count alike. The general model judges a bench by weights made without it, in the fit as in the report. Simulated
+machines of the fit are none that is reported on.
 """
 
 from __future__ import annotations
@@ -15,11 +16,9 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from bearcat.data.bearing import find_bearing
 from bearcat.data.benches import BENCHES
 from bearcat.data.recording import Recording, parts_of
 from bearcat.data.simulate import Simulated
+from bearcat.deploy import in_processes
 from bearcat.diagnosis.decision import HEALTHY, REFUSE
 from bearcat.diagnosis.fusion import FEATURES, GeneralEvidence, Witnesses, fuse, names_of, state_of_class
 from bearcat.diagnosis.physics import COEFFICIENTS, FEWEST, LINELESS, ONE, PhysicsEvidence, known_baseline, score
@@ -66,17 +66,19 @@ class Example:
     witnesses: Witnesses
 
 
-def heard(recording: Recording, bench: str) -> dict[str, Any]:
-    """What physics and the general model say of a recording, as plain values."""
+def evidence_of(recording: Recording, bench: str) -> list[dict[str, Any]]:
+    """What physics and the general model say of a recording, as plain values; nothing where no line can be read."""
     assert recording.bearing is not None
     without = bench if bench in LEFT_OUT else None
     channel = Channel(recording.origin, recording.signal, recording.rate)
-    found = observe([channel], SpeedCourse(SpeedEvidence(recording.rpm)), recording.bearing, without)
-    return {
-        "bench": bench, "machine": recording.machine or recording.domain, "state": recording.label,
-        "origin": recording.origin, "physics": found.physics and found.physics.to_dict(),
-        "general": to_plain(found.witnesses.general),
-    }  # fmt: skip
+    observed = observe([channel], SpeedCourse(SpeedEvidence(recording.rpm)), recording.bearing, without)
+    if observed.physics is None:
+        return []
+    machine = recording.machine or f"{recording.domain} {recording.rpm}"
+    return [{
+        "bench": bench, "machine": machine, "state": state_of_class(str(recording.label)), "origin": recording.origin,
+        "physics": observed.physics.to_dict(), "general": to_plain(observed.witnesses.general),
+    }]  # fmt: skip
 
 
 def ims(folder: Path) -> Iterator[Recording]:
@@ -95,48 +97,39 @@ def ims(folder: Path) -> Iterator[Recording]:
         )  # fmt: skip
 
 
-def group(number: int) -> list[Recording]:
-    """Recordings of one simulated machine: six healthy bearings at a speed, and some with a fault."""
+def alone(seed: int) -> list[dict[str, Any]]:
+    """Of one simulated machine with one recording."""
+    made = simulated(seed)
+    return evidence_of(replace(made, machine=made.origin), "simulated")
+
+
+def group(number: int) -> list[dict[str, Any]]:
+    """Of one simulated machine: six healthy bearings at a speed, and some with a fault."""
     drawn = np.random.default_rng([23, number])
     condition = ("N15_M07_F10", "N09_M07_F10")[number % 2]
     made = Simulated(
         seed=900 + number, specimens=6, machines=1, seconds=CUT, severities=(0.2, 2.5),
         faults=("inner", "outer", "ball"), conditions=(condition,), rate=float(drawn.choice([12_000, 25_600, 51_200])),
     )  # fmt: skip
-    return [replace(entry.read(), machine=f"group {number}") for entry in made.catalogue().entries]
+    recordings = [replace(entry.read(), machine=f"group {number}") for entry in made.catalogue().entries]
+    return [row for recording in recordings for row in evidence_of(recording, "simulated groups")]
 
 
-def listen(folder: Path, jobs: int) -> list[dict[str, Any]]:
+def all_evidence(folder: Path, jobs: int) -> list[dict[str, Any]]:
     """The evidence of all recordings, as plain values."""
-    with ProcessPoolExecutor(jobs) as pool:
-        found = list(pool.map(_alone, range(FIRST, FIRST + ALONE), chunksize=8))
-        for several in pool.map(_group, range(GROUPS)):
-            found += several
-        names = {bench: name for bench, (_, name, _) in BENCHES.items()}
-        cuts = [part for each in bench_recordings(folder) for part in _cuts(each)]
-        found += pool.map(_bench, cuts, [names[part.domain] for part in cuts], chunksize=4)
-        if (folder / "ims").is_dir():
-            found += pool.map(_bench, list(ims(folder / "ims")), repeat("ims"), chunksize=8)
-    return [each for each in found if each["physics"] is not None]
+    names = {bench: name for bench, (_, name, _) in BENCHES.items()}
+    work = [partial(alone, seed) for seed in range(FIRST, FIRST + ALONE)] + [partial(group, n) for n in range(GROUPS)]
+    for recording in bench_recordings(folder):
+        for number, part in enumerate(parts_of(recording, CUT)):
+            cut = replace(part, origin=f"{recording.origin} {number}")
+            work.append(partial(evidence_of, cut, names[recording.domain]))
+    if (folder / "ims").is_dir():
+        work += [partial(evidence_of, recording, "ims") for recording in ims(folder / "ims")]
+    return [row for rows in in_processes(_called, work, jobs) for row in rows]
 
 
-def _cuts(recording: Recording) -> list[Recording]:
-    parts = parts_of(recording, CUT)
-    return [replace(part, origin=f"{recording.origin} {number}") for number, part in enumerate(parts)]
-
-
-def _alone(seed: int) -> dict[str, Any]:
-    made = simulated(seed)
-    return heard(replace(made, machine=made.origin), "simulated")
-
-
-def _group(number: int) -> list[dict[str, Any]]:
-    return [heard(replace(each, label=state_of_class(str(each.label))), "simulated groups") for each in group(number)]
-
-
-def _bench(recording: Recording, bench: str) -> dict[str, Any]:
-    machine = recording.machine or f"{recording.domain} {recording.rpm}"
-    return heard(replace(recording, machine=machine), bench)
+def _called(work: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return work()
 
 
 def read_evidence(path: Path) -> list[Example]:
@@ -296,7 +289,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the coefficients to the package")
     chosen = parser.parse_args()
     if chosen.folder is not None:
-        write_atomically(chosen.evidence, json.dumps(listen(chosen.folder, chosen.jobs)).encode())
+        write_atomically(chosen.evidence, json.dumps(all_evidence(chosen.folder, chosen.jobs)).encode())
         return
     signals = read_evidence(chosen.evidence)
     runs = [each for store in chosen.store for each in read_runs(store)]

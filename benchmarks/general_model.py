@@ -29,7 +29,7 @@ from diagnose import simulated
 
 from bearcat.adaptation import RunSpec, make_recipe
 from bearcat.adaptation.run import run_stack
-from bearcat.cat import ece
+from bearcat.cat import Temperature, ece
 from bearcat.data.benches import BENCHES
 from bearcat.data.datasets import About, Catalogue, Dataset, Download, Entry
 from bearcat.data.inputs import Preparation, find_input
@@ -42,7 +42,7 @@ from bearcat.diagnosis.fusion import LEFT_OUT
 from bearcat.diagnosis.physics import STATES
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.errors import InputError
-from bearcat.methods.before_training import STATES_FILE, StateShape
+from bearcat.methods.transforms import STATES_FILE, StateShape
 from bearcat.storage import tensor_bytes, write_atomically
 
 RATE, LENGTH, STRIDE = 12_000.0, 8192, 4096
@@ -100,7 +100,7 @@ def benches(folder: Path) -> Iterator[Recording]:
 def train(known: Sequence[Recording]) -> Model:
     """The model of these recordings, whose confidence is fitted on recordings left out, most of them of other machines."""
     recipe = make_recipe("dense-source-only", INPUT, None, {"encoder": ENCODER, "balance": "true"})
-    recipe = replace(recipe, calibration="Temperature", final=None)
+    recipe = replace(recipe, calibration=Temperature(), final=None)
     Known.lists.append(known)
     spec = RunSpec(
         "benches", Known(len(Known.lists) - 1), Task("known", "again"), "dense-source-only", recipe,

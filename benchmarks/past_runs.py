@@ -27,7 +27,7 @@ from bearcat.adaptation import Library, RunSpec
 from bearcat.adaptation.evaluation import evaluate, run_evidence
 from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.evaluate import predict
+from bearcat.cat.networks import predict
 from bearcat.data.tasks import UNKNOWN, Mix
 from bearcat.diagnosis.accuracy import (
     EVIDENCE,

@@ -109,7 +109,7 @@ def witness_scores(result: Result) -> dict[str, RecordingScores]:
         NETWORK: [_alone(each, own.states, action) for each in found if (own := each.witnesses.network) is not None],
         UNTRAINED: list(decide_together(plain)),
         # Of the witnesses as they are kept and the fusion as it is now, so that reports of any runs can be compared.
-        DIAGNOSIS: list(decide_together(found, record.decision.action, record.decision.expected)),
+        DIAGNOSIS: list(decide_together(found, record.decision.action)),
     }  # fmt: skip
     return {
         name: score_recordings(diagnoses, labels, record.data.classes if name in (NETWORK, DIAGNOSIS) else ())

@@ -98,7 +98,7 @@ def words(way: str, folder: Path) -> list[str]:
 def work(way: str, folder: Path) -> None:
     """Diagnoses one recording for each line it is given, and answers with wall and processor time in seconds."""
     with suppress(ImportError):  # earlier versions have none
-        from bearcat.cli.options import use_one_core
+        from bearcat.cli import use_one_core
 
         use_one_core()
     from bearcat.data.bearing import find_bearing

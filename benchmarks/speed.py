@@ -77,9 +77,9 @@ def recipe(epochs: int) -> Any:
 def ready(runs: int) -> Iterator[Callable[[], None]]:
     """A warm step, which may be called any number of times. The losses must be numbers afterwards."""
     from bearcat.cat.algorithm import train_step
-    from bearcat.cat.evaluate import calibrate, predict
+    from bearcat.cat.networks import predict
     from bearcat.cat.state import begin
-    from bearcat.cat.teacher import SelfTraining, copy_of, set_thresholds
+    from bearcat.cat.teacher import SelfTraining, calibrate, copy_of, set_thresholds
     from bearcat.fast.device import Feed, Recorder, torch_settings
     from bearcat.fast.stacked import path_of
 
@@ -88,7 +88,7 @@ def ready(runs: int) -> Iterator[Callable[[], None]]:
     path = path_of(state.student)
     with torch_settings(state.precision, device()):
         state.epoch = trained.schedule.epochs
-        calibrate(state)
+        calibrate(state, trained.calibration)
         state.teacher = copy_of(state.student)
         set_thresholds(trained.find(SelfTraining), state, predict(state.teacher, state.batches.target_train)[0])
         feed, recorder = Feed(state.batches), Recorder(device(), True)

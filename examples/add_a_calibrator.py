@@ -13,7 +13,7 @@ class MeanConfidence:
 
     def fit(self, evidence: Evidence) -> Calibration:
         accuracy, target = evidence.source().accuracy(), evidence.target()
-        temperature, _ = matching_temperature(target, accuracy[:, None], (1.0, 100.0))
+        temperature, _ = matching_temperature(target, accuracy[:, None])
         scale = (1 / temperature).repeat(1, target.scores.shape[-1])
         return Calibration(scale, bias=0 * scale)
 

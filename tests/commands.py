@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -23,8 +23,8 @@ PYTHON = [sys.executable, "-c", "from bearcat.cli import main; main()"]
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([
     "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure", "onnxruntime",
-    "onnxscript", "rich.progress", "rich.table", "sklearn.neighbors", "torch._dynamo", "bearcat.adaptation.adapt",
-    "bearcat.bench.execute", "bearcat.cli.recordings", "bearcat.cli.train", "bearcat.cli.watch", "bearcat.deploy.serve",
+    "onnxscript", "rich.progress", "rich.table", "sklearn.neighbors", "torch._dynamo", "bearcat.adaptation.run",
+    "bearcat.bench.grid", "bearcat.cli.recordings", "bearcat.cli.train", "bearcat.cli.watch", "bearcat.deploy.serve",
     "bearcat.report.pages", "bearcat.watch.watching",
 ])  # fmt: skip
 
@@ -52,8 +52,8 @@ def python(
     """What a script (or `bearcat`) prints, to both streams together."""
     name = None if script == "bearcat" else str(script)
     with tempfile.NamedTemporaryFile("r", encoding="utf-8") as printed:
-        place = printed.name
-        code = waited(start(*words, folder=folder, output=place, errors=place, pictures=pictures, script=name), 300)
+        both = {"output": printed.name, "errors": printed.name}
+        code = waited(start(*words, folder=folder, pictures=pictures, script=name, **both), 300)
         text = printed.read()
     assert code in status, f"{script} {words} ended with {code}:\n{text}"
     return text
@@ -62,12 +62,10 @@ def python(
 def start(
     *words: object, folder: Path | None = None, output: Path | str = os.devnull, errors: Path | str = os.devnull,
     largest_file: int = -1, pictures: bool = True, script: str | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> multiprocessing.context.ForkServerProcess:  # fmt: skip
     """The command, or `python SCRIPT WORDS`, running in a process group of its own; files may grow to `largest_file`
-    bytes. `environment` is added to ours."""
-    variables = os.environ | (environment or {})
-    arguments = list(map(str, words)), str(folder or Path.cwd()), variables, str(output), str(errors)
+    bytes."""
+    arguments = list(map(str, words)), str(folder or Path.cwd()), dict(os.environ), str(output), str(errors)
     process = SERVER.Process(target=_command, args=(*arguments, largest_file, pictures, script))
     process.start()
     return process

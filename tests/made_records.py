@@ -15,8 +15,7 @@ import pandas
 from bearcat.adaptation.run import COLUMNS
 from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.cat.teacher import SelfTraining
-from bearcat.diagnosis.accuracy import Target, estimates
-from bearcat.diagnosis.decision import decide
+from bearcat.diagnosis.decision import Estimate, ModelEvidence, decide
 from bearcat.diagnosis.pooling import Pooled
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.record import Record
@@ -125,19 +124,14 @@ def bare_record() -> Record:
 
 
 def _estimates(expected: float) -> dict[str, Any]:
-    """What a record says without labels where an accuracy of about `expected` is expected."""
-    random = np.random.default_rng(0)
-
-    def domain(windows: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
-        confidence = np.clip(expected + 0.03 * random.standard_normal(windows), 0.34, 0.999)
-        probabilities = np.stack([confidence, (1 - confidence) / 2, (1 - confidence) / 2], axis=1)
-        labels = np.arange(windows) % classes
-        predicted = np.where(random.random(windows) < expected, labels, (labels + 1) % classes)
-        return np.log(probabilities[np.arange(windows)[:, None], (np.arange(3) - predicted[:, None]) % 3]), labels
-
-    (source, labels), target = domain(200, 3), Target(domain(60, 1)[0], np.arange(60) % 6)
-    familiarity = {"rate": 0.05, "distance_limit": 1.0, "shape_limit": 1.0, "recording_limit": 0.1}
-    values, evidence = estimates(source.argmax(axis=1) == labels, labels, target, familiarity)
+    """What a record says without labels where this accuracy is expected, and no check models could be fitted."""
+    values = {
+        "mean_confidence": expected, "accuracy": {"confidence": expected}, "window_agreement": 1.0,
+        "expected": {"value": expected, "low": 0.0, "high": 1.0},
+        "familiarity": {"rate": 0.05, "distance_limit": 1.0, "shape_limit": 1.0, "recording_limit": 0.1},
+    }  # fmt: skip
+    source = Estimate(0.9, 0.85, 0.94)
+    evidence = ModelEvidence(Estimate(expected, 0.0, 1.0), True, source, 200, len(CLASSES))
     return {"estimates": values, "evidence": asdict(evidence), "decision": asdict(decide(evidence))}
 
 

@@ -16,7 +16,7 @@ from bearcat.cat.recipes import RECIPES
 from bearcat.cat.teacher import SelfTraining
 from bearcat.errors import InputError
 from bearcat.fast.stacked import uniform
-from bearcat.methods import StrongView, TransCal, views
+from bearcat.methods import StrongView, TransCal, transforms
 from bearcat.methods.alignments import (
     ClassifierDiscrepancy,
     ConditionalAdversarial,
@@ -169,10 +169,10 @@ def test_perturbations_are_the_twins():
     windows, draw = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 1, 40))), torch.tensor(11)
     drawn = {layer: uniform(draw, layer, 3).numpy() for layer in range(7)}
     assert all(0 <= value < 1 for values in drawn.values() for value in values)
-    moved = views.resampled(windows, draw, 0.02, 1.0)
-    stopped = views.band_stopped(windows, draw, 0.2)  # 4 of 21 lines
-    scaled = views.scaled(windows, draw, 0.2)
-    masked = views.masked(windows, draw, 0.25)
+    moved = transforms.resampled(windows, draw, 0.02, 1.0)
+    stopped = transforms.band_stopped(windows, draw, 0.2)  # 4 of 21 lines
+    scaled = transforms.scaled(windows, draw, 0.2)
+    masked = transforms.masked(windows, draw, 0.25)
     for place, window in enumerate(windows[:, 0].numpy()):
         start, speed = int(drawn[0][place] * 40), 1 + 0.02 * (2 * drawn[1][place] - 1)
         np.testing.assert_allclose(moved[place, 0], reference.moved(window, start, speed))

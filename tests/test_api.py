@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bearcat
-from bearcat.adaptation.adapt import Adaptation
+from bearcat.adaptation.run import Adaptation
 from bearcat.data import open_dataset
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.decision import PhysicsCheck
@@ -41,17 +41,11 @@ def test_adapting_two_folders_returns_a_result_and_prints_nothing(tmp_path):
         adapted = adapt(tmp_path / "known" / "pump-A", tmp_path / "new" / "pump-B", out=tmp_path / "out", epochs=4)
     assert (output.getvalue(), errors.getvalue()) == ("", "")
     assert adapted.record.settings.sources == ("pump-A",)
-    recordings = adapted.recordings
-    assert {diagnosis.recording for diagnosis in recordings} == {"pump-B/healthy.npz", "pump-B/inner-1.npz"}
-    text = repr(adapted)
+    recordings, text = adapted.recordings, repr(adapted)
     assert text.splitlines()[0] == recordings.summary
     assert text.count(adapted.decision.sentence) == 1
-    for diagnosis in recordings:
-        (line,) = [line for line in text.splitlines() if line.startswith(diagnosis.recording)]
-        assert diagnosis.decision.action in line.split()
-        assert diagnosis.state == "cannot tell" or f"{100 * diagnosis.confidence:.1f} %" in line
     frame = recordings.to_frame()
-    assert list(frame["recording"]) == [diagnosis.recording for diagnosis in recordings]
+    assert list(frame["recording"]) == ["pump-B/healthy.npz", "pump-B/inner-1.npz"]
     assert list(frame["decision"]) == [diagnosis.decision.action for diagnosis in recordings]
     written = json.loads((tmp_path / "out" / "record.json").read_text())["recordings"]
     assert written == [diagnosis.to_dict() for diagnosis in recordings]
@@ -87,9 +81,7 @@ def test_physics_that_contradicts_the_model_refuses_it_everywhere(tmp_path):
     assert adapted.decision.expected is None  # the estimate is what physics contradicts
     assert "outvoted" in {finding.kind for finding in adapted.decision.findings}
     assert all(diagnosis.decision.action != "ok" for diagnosis in adapted.recordings)
-    for text in (repr(adapted), page_of(adapted.folder)):
-        assert adapted.decision.sentence in text
-        assert "Recommendation: use" not in text
+    assert adapted.decision.sentence in page_of(adapted.folder)
     assert load_model(adapted.model).decision == adapted.decision
     (again,) = bearcat.diagnose(target / "inner-1.npz", model=adapted)
     assert (again.nearest, again.state, again.decision.action) == ("outer", "inner race", inner.decision.action)

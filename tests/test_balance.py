@@ -9,7 +9,8 @@ import pytest
 import torch
 from sklearn.metrics import f1_score, recall_score
 
-from bearcat.cat.evaluate import equal_classes, scores
+from bearcat.cat.calibration import scores
+from bearcat.cat.teacher import equal_classes
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData
 from bearcat.fast.device import balanced
 from tests.reference.balance import balanced_pass, repeated

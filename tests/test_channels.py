@@ -13,9 +13,8 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.folder import Folder
 from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, find_units
-from bearcat.diagnosis.lines import cross_talk, last_order, levels_over_background, line_amplitudes
-from bearcat.diagnosis.physics import PhysicsEvidence, loudness, physics_evidence
-from bearcat.diagnosis.spectra import Spectra, envelope_spectra
+from bearcat.diagnosis.lines import Spectra, envelope_spectra, last_order, levels_over_background, line_amplitudes
+from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk, loudness, physics_evidence
 from bearcat.errors import InputError
 from tests.reference import quality as slow
 from tests.test_diagnosis import simulated

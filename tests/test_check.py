@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.adaptation.adapt import check_run
+from bearcat.adaptation.evaluation import check_run
 from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.accuracy import (
     EVIDENCE,
@@ -32,10 +31,11 @@ from bearcat.diagnosis.decision import Estimate, LabelCheck
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.errors import InputError
 from bearcat.record import Record
-from bearcat.report import Cell, Result, read_result
+from bearcat.report import Cell, read_result
 from tests.made_records import made_result, sealed
 from tests.pooled import by_model
-from tests.reference import checks as reference
+from tests.reference import trust as reference
+from tests.test_adapt import page_of
 from tests.test_artefact import made_model
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
@@ -118,18 +118,8 @@ def run(tmp_path):
     return read_result(found.folder)
 
 
-def truth_of(run: Result) -> dict[str, str]:
-    return {each.recording: each.recording.removesuffix(".mat") for each in run.record.recordings}
-
-
-def wrong_for(run: Result) -> dict[str, str]:
-    """Labels that contradict every diagnosis."""
-    classes = run.record.data.classes
-    return {each.recording: next(other for other in classes if other != each.nearest) for each in run.record.recordings}
-
-
-def healthy_confidence(record: Record) -> float:
-    return {each.recording: each.probabilities["healthy"] for each in record.recordings}["healthy.mat"]
+TRUTH = {"healthy.mat": "healthy", "inner.mat": "inner", "outer.mat": "outer"}
+WRONG = {"healthy.mat": "inner", "inner.mat": "outer", "outer.mat": "healthy"}  # contradicts every diagnosis
 
 
 def temperature_of(folder: Path) -> float:
@@ -142,60 +132,53 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_labels_update_the_decision_in_record_model_page_and_terminal(run, tmp_path, command):
     file = tmp_path / "labels.csv"
-    file.write_text("recording,label\n" + "".join(f"{name},{label}\n" for name, label in truth_of(run).items()))
+    file.write_text("recording,label\n" + "".join(f"{name},{label}\n" for name, label in TRUTH.items()))
     status, shown, _ = command("check", run.folder, "--labels", file)
     assert status == 0
     record = Record.read(run.folder)
-    assert record.evidence.labels == LabelCheck(3, 3, 3)
-    assert record.labelled.recordings == record.labelled.right == 3
+    assert (record.evidence.labels, record.labelled.right) == (LabelCheck(3, 3, 3), 3)
     assert record.decision.expected == 1
     assert record.decision.interval[0] == pytest.approx(0.05 ** (1 / 3))  # exact
     assert shown.splitlines()[0] == record.decision.sentence
     assert load_model(run.folder / "model").decision == record.decision
-    page = html.unescape((run.folder / "report.html").read_text(encoding="utf-8")).replace("\N{NO-BREAK SPACE}", " ")
-    assert page.count(record.decision.sentence) == 1
-    assert all(diagnosis.recording in page for diagnosis in record.recordings)
+    assert page_of(run.folder).count(record.decision.sentence) == 1
 
 
-def test_wrong_diagnoses_refuse_the_model_and_every_recording_is_decided_anew(run):
-    record = check_run(run.folder, wrong_for(run))
-    assert record.decision.action == "do not use"
-    assert record.evidence.labels.right == 0
-    assert all(each.decision.action == "check" for each in record.recordings)
-    assert load_model(run.folder / "model").decision.action == "do not use"
-    assert Record.read(run.folder).decision == record.decision
-
-
-def test_right_labels_make_the_model_surer_and_wrong_ones_less_sure(run):
+def test_right_labels_make_the_model_surer_and_wrong_ones_refuse_it_and_every_recording(run):
     def network_confidence(record: Record) -> list[float]:
         return [max(each.witnesses.network.probabilities.values()) for each in record.recordings]
 
     before = network_confidence(run.record)
-    for labels, above in ((truth_of(run), 1), (wrong_for(run), -1)):
+    for labels, above in ((TRUTH, 1), (WRONG, -1)):
         record = check_run(run.folder, labels)
         factor = record.labelled.temperature_factor
         assert np.sign(1 - factor) == above
         assert temperature_of(run.folder) == pytest.approx(factor)
         assert all(above * np.subtract(network_confidence(record), before) > 0)
+    assert (record.decision.action, record.evidence.labels.right) == ("do not use", 0)
+    assert {each.decision.action for each in record.recordings} == {"check"}
+    assert load_model(run.folder / "model").decision == Record.read(run.folder).decision == record.decision
 
 
 def test_one_labelled_fault_never_makes_healthy_surer(run):
     """One label of an outer race once raised the confidence of a "healthy" from 56.8 to 60.3 %."""
-    before = healthy_confidence(run.record)
     record = check_run(run.folder, {"outer.mat": "outer"})
-    assert record.labelled.right == 1
-    assert record.labelled.temperature_factor >= 1
-    assert healthy_confidence(record) <= before
+    assert (record.labelled.right, record.labelled.temperature_factor >= 1) == (1, True)
+    (after,), (before,) = (
+        [each.probabilities["healthy"] for each in made.recordings if each.recording == "healthy.mat"]
+        for made in (record, run.record)
+    )
+    assert after <= before
     assert temperature_of(run.folder) >= 1
 
 
 @pytest.mark.parametrize("done", [False, True])
 def test_a_check_killed_at_any_moment_leaves_a_model_and_a_record_and_can_be_repeated(run, tmp_path, monkeypatch, done):
     """Before and after each file that takes the place of another."""
-    monkeypatch.setattr("bearcat.adaptation.adapt._write_page", lambda _: None)
+    monkeypatch.setattr("bearcat.adaptation.evaluation.write_page", lambda _: None)
     whole, moments = tmp_path / "whole", 0
     shutil.copytree(run.folder, whole)
-    check_run(whole, truth_of(run))
+    check_run(whole, TRUTH)
     put = Path.replace
     for moment in range(20):
         folder, left = tmp_path / f"killed-{moment}", [moment]
@@ -212,13 +195,13 @@ def test_a_check_killed_at_any_moment_leaves_a_model_and_a_record_and_can_be_rep
         with monkeypatch.context() as patch:
             patch.setattr(Path, "replace", killed)
             try:
-                check_run(folder, truth_of(run))
+                check_run(folder, TRUTH)
                 break
             except KeyboardInterrupt:
                 moments += 1
         load_model(folder / "model")
         Record.read(folder)
-        check_run(folder, truth_of(run))
+        check_run(folder, TRUTH)
         assert contents(folder) == contents(whole)
     assert moments >= 3, "weights, metadata and record"
 
@@ -227,7 +210,7 @@ def test_a_check_killed_at_any_moment_leaves_a_model_and_a_record_and_can_be_rep
 def test_a_record_that_names_a_folder_outside_its_own_is_refused(run, place):
     sealed(run.folder, {"saved": {"recipe": "DANN", "adapted": True, "folder": place, "reason": ""}})
     with pytest.raises(InputError, match="folder"):
-        check_run(run.folder, truth_of(run))
+        check_run(run.folder, TRUTH)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bearcat.cat import state
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.recipes import RECIPES
 from tests.test_native import CASES, assert_alike, assert_same_dropout, far, made
-from tests.test_train import RAGGED, Interrupted, toy
+from tests.test_train import RAGGED, interrupted, toy
 
 pytest.importorskip("triton")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -41,19 +40,11 @@ def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
 
 
 @pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
-def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path, monkeypatch):
+def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path):
     """To the same bits: recorded and unrecorded steps are the same kernels."""
-    monkeypatch.setattr(state, "SAVE_EVERY", 0)
     recipe = replace(RECIPES["CAT*-Temperature"], schedule=replace(RAGGED, epochs=6))
-    runs, path = [Run(recipe, toy(seed, 80, 50), seed) for seed in range(2)], tmp_path / "checkpoint.safetensors"
-
-    def interrupt(end):
-        if end.epoch == 3:
-            raise Interrupted
-
-    with pytest.raises(Interrupted):
-        train(runs, DEVICE, progress=interrupt, checkpoint=path, identity="a")
-    resumed, whole = train(runs, DEVICE, checkpoint=path, identity="a"), train(runs, DEVICE)
+    runs = [Run(recipe, toy(seed, 80, 50), seed) for seed in range(2)]
+    (resumed, _), whole = interrupted(runs, 3, tmp_path / "checkpoint.safetensors", DEVICE), train(runs, DEVICE)
     for name, value in whole.network.state_dict().items():
         assert torch.equal(resumed.network.state_dict()[name], value), name
 

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from bearcat.cat import Schedule, Temperature
 from bearcat.cat.algorithm import Run, Trained, train
-from bearcat.cat.evaluate import predict, scores
-from bearcat.cat.recipes import GROUPS, RECIPES, Schedule
+from bearcat.cat.calibration import scores
+from bearcat.cat.networks import predict
+from bearcat.cat.recipes import GROUPS, RECIPES
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.data import Preparation, Simulated, Split, SplitTask, Task, load, prepare, split_task
 
@@ -24,7 +26,7 @@ SEED = 1
 # Of the calibrators one is enough: tests of the loop and its twin compare the others.
 LEARNING = [
     name for group, recipes in GROUPS.items() if group != "ours, on physical inputs" for name, recipe in recipes.items()
-    if recipe.adapts and recipe.calibration in (None, "Temperature")
+    if recipe.adapts and recipe.calibration in (None, Temperature())
 ]  # fmt: skip
 
 

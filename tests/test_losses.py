@@ -11,8 +11,6 @@ from torch.nn import functional
 
 from bearcat.cat import View, loss_of, losses, teacher
 from bearcat.cat.algorithm import of_each_run
-from bearcat.cat.losses import reverse_gradient
-from bearcat.cat.sam import climb
 from bearcat.fast.stacked import ModuleOfRun, Randomness
 from tests.reference import loop as reference
 
@@ -52,25 +50,6 @@ def test_a_label_is_selected_by_its_own_classs_threshold():
     label, selected = teacher.select(probabilities, torch.tensor([[0.5, 0.7]]))
     assert (label.tolist(), selected.tolist()) == ([[0, 1]], [[True, False]])
     assert teacher.select(probabilities, torch.tensor([[0.6, 0.0]]))[1].tolist() == [[True, True]]  # at least
-
-
-def test_the_gradient_is_reversed_and_scaled():
-    values = torch.randn(3, 4, requires_grad=True)
-    result = reverse_gradient(values, torch.tensor(0.5))
-    assert torch.equal(result, values)
-    result.sum().backward()
-    torch.testing.assert_close(values.grad, torch.full((3, 4), -0.5))
-
-
-def test_a_climb_goes_as_far_as_the_radius_in_every_run():
-    parameters = [torch.randn(2, 3, 4), torch.randn(2, 5)]
-    gradients = [torch.randn(2, 3, 4), torch.randn(2, 5)]
-    start = [parameter.clone() for parameter in parameters]
-    before = climb(parameters, gradients, 0.05)
-    moves = [(now - then).flatten(1) for now, then in zip(parameters, start, strict=True)]
-    moved = torch.linalg.vector_norm(torch.cat(moves, dim=1), dim=1)
-    torch.testing.assert_close(moved, torch.full((2,), 0.05), rtol=1e-4, atol=1e-7)
-    assert all(torch.equal(kept, then) for kept, then in zip(before, start, strict=True))
 
 
 def squared_gap(view: View) -> torch.Tensor:

@@ -42,17 +42,6 @@ def test_every_run_of_a_stack_computes_what_torchs_layers_compute(channels, leng
             torch.testing.assert_close(value[run], twin.state_dict()[name], rtol=1e-5, atol=1e-6)
 
 
-def test_parts_of_a_batch_are_normalised_by_themselves_as_torch_does_it():
-    torch.manual_seed(0)
-    student = build_network("cnn", 2, 1, 100, classes=5, dropout=0.0)
-    initialise(student, [4, 5], 0)
-    windows = torch.randn(2, 8, 1, 100)
-    for run, twin in enumerate(plain_twin(student, run, 1, 100, 5) for run in range(2)):
-        logits, _ = student(windows, True, None, (5, 3))
-        pieces = torch.cat([twin["head"](twin["encoder"](piece)) for piece in windows[run].split([5, 3])])
-        torch.testing.assert_close(logits[run], pieces, rtol=1e-4, atol=1e-5)
-
-
 def test_a_window_drops_the_units_of_its_place_in_a_full_batch():
     values, full, smaller = torch.ones(2, 12, 64), Randomness(torch.tensor([3, 4])), Randomness(torch.tensor([3, 4]))
     full.next()

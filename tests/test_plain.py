@@ -10,17 +10,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bearcat.cat import state
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.networks import ENCODERS, Encoder, PlainModule, build_network, initialise, run_seed, select_run
 from bearcat.cat.recipes import RECIPES, Recipe
-from bearcat.cat.state import TrainingState
 from bearcat.deploy.model import export_onnx, load_model
 from bearcat.deploy.opened import load_onnx
 from bearcat.errors import InputError
 from bearcat.fast.stacked import Randomness
 from tests.test_artefact import made_model, raw_windows, save_model
-from tests.test_train import CPU, SHORT, same_weights, toy
+from tests.test_train import CPU, SHORT, interrupted, same_weights, toy
 
 
 class Residual(nn.Module):
@@ -101,19 +99,9 @@ def test_it_is_the_module_itself():
         build_network("resnet", runs=2, channels=1, points=48, classes=3)
 
 
-def test_a_run_goes_on_from_a_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.setattr(state, "SAVE_EVERY", 0)
-    run = Run(recipe_of("resnet"), toy(1, dtype=np.float64), 1)
-    before, whole = torch.random.get_rng_state(), train([run], CPU)
-
-    def interrupt(end: TrainingState) -> None:
-        if end.epoch == 2:
-            raise KeyboardInterrupt
-
-    path = tmp_path / "checkpoint.safetensors"
-    with pytest.raises(KeyboardInterrupt):
-        train([run], CPU, progress=interrupt, checkpoint=path, identity="a")
-    same_weights(train([run], CPU, checkpoint=path, identity="a"), whole)
+def test_a_run_goes_on_from_a_checkpoint(tmp_path):
+    run, before = Run(recipe_of("resnet"), toy(1, dtype=np.float64), 1), torch.random.get_rng_state()
+    same_weights(interrupted([run], 2, tmp_path / "checkpoint.safetensors")[0], train([run], CPU))
     assert torch.equal(torch.random.get_rng_state(), before)
 
 

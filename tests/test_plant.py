@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.evaluate import predict
+from bearcat.cat.networks import predict
 from bearcat.cat.recipes import Recipe, Schedule
 from bearcat.data import Split, Task, split_task
 from bearcat.data.tasks import UNKNOWN, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
-from bearcat.methods.before_training import Standardise
 from bearcat.methods.matching import ClusterMatch, MatchClusters, likelihood_gain, match, source_states
+from bearcat.methods.transforms import Standardise
 from tests.reference import plant as twin
 from tests.test_tasks import windows_of
 
@@ -102,18 +102,16 @@ def test_groups_are_matched_as_trying_every_order_does(seed):
     order = random.permutation(4)
     groups = centres[order] + random.normal(size=3) + 0.2 * random.normal(size=(4, 3))
     classes, fit = twin.best_matching(groups, centres)
-    found = match(groups, centres, np.full(4, UNKNOWN))
+    found = match(groups, centres, np.full(4, UNKNOWN), np.arange(4))
     assert found.fit == pytest.approx(fit, abs=1e-9)
     assert tuple(found.states) == classes
     known = np.full(4, UNKNOWN)
     known[0] = (classes[0] + 1) % 4  # what is known is not overruled
-    assert match(groups, centres, known).states[0] == known[0]
+    assert match(groups, centres, known, np.arange(4)).states[0] == known[0]
 
 
 def matched(data: TrainingData) -> tuple[TrainingData, ClusterMatch]:
     prepared = MatchClusters().prepare(data)
-    assert prepared.scaling is None
-    assert isinstance(prepared.finding, ClusterMatch)
     return prepared.data, prepared.finding
 
 

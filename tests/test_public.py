@@ -61,7 +61,9 @@ def test_every_public_name_is_there_and_has_an_example():
 @pytest.mark.filterwarnings("ignore:known from a single recording")
 def test_every_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bearcat.adaptation.adapt.find_spec", lambda _: None)  # pages of runs are drawn by other tests
+    monkeypatch.setattr(
+        "bearcat.adaptation.evaluation.find_spec", lambda _: None
+    )  # pages of runs are drawn by other tests
     ready = {name: getattr(import_module(place), name) for place, name in NAMES} | READY
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL, verbose=False)
     for name, text in DOCSTRINGS.items():

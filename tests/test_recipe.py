@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from bearcat.adaptation import make_recipe
-from bearcat.cat import Sharpness
+from bearcat.cat import CPCS, ENCODERS, Matrix, Sharpness, Temperature, Vector, find_encoder
 from bearcat.cat.ingredient import Ingredient
 from bearcat.cat.losses import Adversarial, Confusion
 from bearcat.cat.recipes import (
@@ -23,7 +23,7 @@ from bearcat.errors import InputError
 
 
 def test_the_table_of_methods_is_the_papers():
-    calibrators = ("Temperature", "Vector", "Matrix", "CPCS")
+    calibrators = (Temperature(bounds=(1, 100)), Vector(), Matrix(), CPCS(bounds=(1, 100)))
     expected = {
         "source-only": (False, False, False, None, None),
         "DANN": (True, False, False, None, None),
@@ -35,7 +35,7 @@ def test_the_table_of_methods_is_the_papers():
         "AT*": (True, True, True, "per-class", None),
     }
     for sign, mcc, sdat in (("", False, False), ("+MCC", True, False), ("+SDAT", False, True), ("*", True, True)):
-        expected |= {f"CAT{sign}-{kind}": (True, mcc, sdat, "per-class", kind) for kind in calibrators}
+        expected |= {f"CAT{sign}-{type(kind).__name__}": (True, mcc, sdat, "per-class", kind) for kind in calibrators}
     found = {}
     for name, recipe in GROUPS["paper"].items():
         parts = (recipe.find(kind) is not None for kind in (Adversarial, Confusion, Sharpness))
@@ -54,7 +54,7 @@ def test_every_number_is_the_papers():
     assert recipe.find(Sharpness) == Sharpness(radius=0.05)
     assert recipe.find(Confusion) == Confusion(weight=1, temperature=2)
     assert recipe.find(Adversarial) == Adversarial(weight=1, slope=10)
-    assert (recipe.dropout, recipe.encoder, recipe.published, recipe.balance) == (0.5, "cnn", False, False)
+    assert (recipe.dropout, recipe.encoder, recipe.published, recipe.balance) == (0.5, ENCODERS["cnn"](), False, False)
 
 
 def test_a_shorter_course_keeps_every_phases_share_and_the_teachers_memory():
@@ -81,6 +81,23 @@ def test_published_brings_settings_along_and_others_that_are_given_win(name, mor
     assert recipe.with_settings({"published": "false"}) == recipe
 
 
+@pytest.mark.parametrize(
+    ("name", "texts", "encoder", "calibration"),
+    [
+        ("CAT-Vector", {}, "cnn", "Vector"), ("AT", {"calibration": "none"}, "cnn", None),
+        ("match-clusters", {"encoder.widths": "64"}, "dense:widths=64", "Temperature"),
+        ("CAT-Vector", {"calibration": "CPCS:bounds=2,9:solver=scikit-learn"}, "cnn", "CPCS:bounds=2.0,9.0:solver=scikit-learn"),
+        ("CAT-CPCS", {"calibration.bounds": "none", "encoder": "dense"}, "dense:widths=256,128", "CPCS:bounds=none"),
+    ],
+)  # fmt: skip
+def test_texts_become_values_that_are_written_as_texts(name, texts, encoder, calibration):
+    recipe = RECIPES[name].with_settings(texts)
+    for written in (recipe.texts(), recipe.to_dict()):
+        assert (written["encoder"], written["calibration"]) == (encoder, calibration)
+    assert replace(recipe, **recipe.texts()) == recipe
+    assert find_encoder(encoder) == recipe.encoder
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_method_can_be_as_published(name):
     make_recipe(name, "bearing-orders" if name == UNSEEN_RECIPE else "frequency", 30, {"published": "true"})
@@ -96,6 +113,7 @@ def test_every_method_can_be_as_published(name):
         ("labels.tau", "much", "'tau'"), ("labels.threshold", "fixd", "'fixd'"), ("labels.samples", "0", "samples"),
         ("published", "yes", "published"),
         ("dropout", "1", "dropout"), ("encoder", "cnm", "did you mean 'cnn'"), ("calibration", "Vektor", "'Vector'"),
+        ("encoder.width", "3", "encoder: unknown setting 'width'"), ("encoder", "dense:widths=0", "widths"),
     ],
 )  # fmt: skip
 def test_a_wrong_setting_is_named_before_training(name, text, word):

@@ -108,23 +108,19 @@ def test_different_rates_are_an_error_that_offers_to_resample():
 
 
 def test_what_is_known_of_a_recording_survives_json():
-    plain = make_recording()
-    full = replace(plain, rpm=1200.0, bearing=BEARINGS["6205"], machine="pump A")
-    for recording in (plain, full):
+    full = replace(make_recording(), rpm=1200.0, bearing=BEARINGS["6205"], machine="pump A")
+    for recording in (make_recording(), full):
         assert from_plain(RecordingInfo, json.loads(json.dumps(to_plain(recording.info())))) == recording.info()
     assert prepare([full], Preparation(length=64)).recordings == (full.info(),)
 
 
-def test_a_wrong_preparation_is_refused():
-    wrong = {
-        "input": ("frequenzy", "did you mean 'frequency'"),
-        "length": (1, "length"),
-        "stride": (0, "step"),
-        "rate": (-5.0, "rate"),
-    }
-    for name, (value, word) in wrong.items():
-        with pytest.raises(InputError, match=word):
-            Preparation(**{name: value})
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [("input", "frequenzy", "did you mean 'frequency'"), ("length", 1, "length"), ("stride", 0, "step"), ("rate", -5.0, "rate")],
+)  # fmt: skip
+def test_a_wrong_preparation_is_refused(name, value, word):
+    with pytest.raises(InputError, match=word):
+        Preparation(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -176,27 +172,21 @@ def test_what_comes_from_the_cache_is_what_was_prepared(folder, tmp_path, monkey
     assert not again.values.flags.writeable
 
 
-@pytest.mark.parametrize("settings", [{"input": "frequency"}, {"stride": 17}, {"rate": 500.0}])
-def test_another_setting_never_meets_an_old_entry(folder, tmp_path, settings):
-    windows_of(folder, tmp_path / "cache")
-    assert same(windows_of(folder, tmp_path / "cache", **settings), windows_of(folder, None, **settings))
+CHANGED = {"input": {"input": "frequency"}, "stride": {"stride": 17}, "rate": {"rate": 500.0}}
 
 
-def test_a_changed_file_never_meets_an_old_entry_even_with_size_and_date_kept(folder, tmp_path):
-    old = windows_of(folder, tmp_path / "cache")
-    path = folder / "a/inner/1.npy"
-    before = path.stat()
-    np.save(path, np.load(path)[::-1].copy())
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    new = windows_of(folder, tmp_path / "cache")
-    assert not np.array_equal(old.values, new.values)
-    assert same(new, windows_of(folder, None))
-
-
-def test_a_moved_label_is_another_dataset(folder, tmp_path):
-    windows_of(folder, tmp_path / "cache")
-    shutil.move(folder / "a/inner", folder / "a/cage")
-    assert set(windows_of(folder, tmp_path / "cache").labels) == {"cage", "outer"}
+@pytest.mark.parametrize("change", [*CHANGED, "content", "label"])
+def test_another_setting_content_or_label_never_meets_an_old_entry(folder, tmp_path, change):
+    settings, path = CHANGED.get(change, {}), folder / "a/inner/1.npy"
+    old, before = windows_of(folder, tmp_path / "cache"), path.stat()
+    if change == "content":  # of the same size and date
+        np.save(path, np.load(path)[::-1].copy())
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    elif change == "label":
+        shutil.move(folder / "a/inner", folder / "a/cage")
+    new = windows_of(folder, tmp_path / "cache", **settings)
+    assert same(new, windows_of(folder, None, **settings))
+    assert not same(old, new)
 
 
 @pytest.mark.parametrize("damage", ["cut", "index", "gone"])

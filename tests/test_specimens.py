@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.adaptation import make_plan
-from bearcat.adaptation.adapt import adapt
+from bearcat.adaptation.run import adapt
 from bearcat.data import Preparation, Windows, prepare
 from bearcat.data.tasks import SAME_BEARINGS, UNKNOWN_BEARINGS, Split, SplitTask, Task, split_task
 from bearcat.errors import InputError

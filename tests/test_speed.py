@@ -147,12 +147,3 @@ def test_a_varying_speed_is_followed_before_a_recording_is_diagnosed(state, tach
     assert (diagnosis.state, diagnosis.decision.action) == (state, "alarm")
     assert diagnosis.speed.by == ("followed" if tacho is None else "tacho")
     assert diagnosis.speed.varies == pytest.approx(0.1, abs=0.03)
-
-
-def test_a_clipped_recording_is_not_diagnosed_where_its_speed_varies_either():
-    recording, _ = varying("outer race")
-    limit = 2 * float(recording.signal.std())
-    clipped = array_recording(recording.signal.clip(-limit, limit), recording.rate, "x")
-    (diagnosis,) = pooled.diagnosed(alone(clipped), Given(rpm=1500.0, bearing=BEARINGS["6203"]))
-    assert (diagnosis.state, diagnosis.decision.action) == ("not diagnosed", "check")
-    assert "clipped" in diagnosis.reasons[0]

@@ -11,12 +11,11 @@ import torch
 
 from bearcat.cat import Confusion
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.evaluate import predict
-from bearcat.cat.networks import select_run
+from bearcat.cat.networks import predict, select_run
 from bearcat.cat.recipes import GROUPS, Recipe, Schedule
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
-from bearcat.methods.before_training import Standardise
+from bearcat.methods.transforms import Standardise
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 CPU = torch.device("cpu")

@@ -11,22 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.cat import (
-    CALIBRATORS,
-    Calibration,
-    Evidence,
-    find_calibrator,
-    published,
-    state,
-)
+from bearcat.cat import CALIBRATORS, Calibration, Evidence, published, state
 from bearcat.cat.algorithm import Run, Trained, train
-from bearcat.cat.evaluate import predict, watcher
+from bearcat.cat.networks import predict
 from bearcat.cat.recipes import RECIPES, Recipe, Schedule
-from bearcat.cat.state import begin
+from bearcat.cat.state import begin, watcher
 from bearcat.data.recording import Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
 from bearcat.fast.device import Batches, stack_key
+from bearcat.storage import load_tensors, tensor_bytes, write_atomically
 from tests.reference import loop as reference
 from tests.reference.balance import repeated
 
@@ -45,9 +39,8 @@ def toy(
         labels = np.arange(count) % classes
         time = np.arange(length)
         pitch = (0.05 + 0.06 * labels + shift)[:, None]
-        waves = np.sin(2 * np.pi * (pitch * time + random.random((count, 1)))) + 0.3 * random.standard_normal(
-            (count, length)
-        )
+        waves = np.sin(2 * np.pi * (pitch * time + random.random((count, 1))))
+        waves = waves + 0.3 * random.standard_normal((count, length))
         return waves[:, None].astype(dtype), labels.astype(np.int64)
 
     train_, test, unlabelled = make(windows, 0.0), make(13, 0.0), make(target, 0.01)
@@ -63,7 +56,6 @@ def our_calibrator(recipe: Recipe, seed: int) -> Callable[[reference.Twin], refe
     """The recipe's calibrator, fitted to the twin's teacher."""
 
     def fit(twin: reference.Twin) -> reference.Calibration:
-        assert recipe.calibration is not None
         assert twin.teacher is not None
         (values, labels), teacher = twin.data.source_test, twin.teacher
         parts = {"source": values, "source_train": twin.data.source_train[0], "target": twin.data.target_train}
@@ -73,7 +65,7 @@ def our_calibrator(recipe: Recipe, seed: int) -> Callable[[reference.Twin], refe
         logits = twin.predict(teacher, values)[None, often]
         seeds = torch.tensor([seed])
         evidence = Evidence(source_logits=logits, source_labels=labels[None, often], seeds=seeds, **features)
-        fitted = find_calibrator(recipe.calibration).fit(evidence)
+        fitted = recipe.calibration.fit(evidence)
         return lambda values: fitted.apply(values[None])[0]
 
     return fit
@@ -82,16 +74,12 @@ def our_calibrator(recipe: Recipe, seed: int) -> Callable[[reference.Twin], refe
 def twin_of(name: str, run: Run, **settings: Any) -> tuple[reference.Twin, Batches]:
     """The slow twin of a method, with the loop's initial weights, and the batches of the run."""
     begun, recipe, data = begin([run], CPU, None, None), run.recipe, run.data
-    numbers = {
-        each: getattr(recipe.schedule, each)
-        for each in ("epochs", "drops", "align_from", "label_from", "calibrate_from")
-    }
-    given = reference.Data(
-        (torch.from_numpy(data.source_train.values), torch.from_numpy(data.source_train.labels)),
-        (torch.from_numpy(data.source_test.values), torch.from_numpy(data.source_test.labels)),
-        torch.from_numpy(data.target_train.values),
-        classes=len(data.classes),
+    names = ("epochs", "drops", "align_from", "label_from", "calibrate_from")
+    numbers = {name: getattr(recipe.schedule, name) for name in names}
+    source, test = (
+        (torch.from_numpy(part.values), torch.from_numpy(part.labels)) for part in (data.source_train, data.source_test)
     )
+    given = reference.Data(source, test, torch.from_numpy(data.target_train.values), classes=len(data.classes))
     module = begun.modules.get("alignment")
     twin = reference.Twin(
         reference.Settings(name, dropout=0.0, **numbers, **settings), given,
@@ -271,12 +259,6 @@ def kept_back(values: np.ndarray, target: int) -> HeldBack:
     return HeldBack(windows, labels, np.arange(target) % 4 - 1)
 
 
-@pytest.fixture(scope="module")
-def whole() -> tuple[Run, Trained]:
-    run = Run(live(RECIPES["CAT*-Temperature"]), toy(), 5)
-    return run, train([run], CPU)
-
-
 def test_recipes_of_other_ingredients_or_data_of_other_shape_do_not_stack():
     with pytest.raises(InputError, match="same method"):
         train([Run(live(RECIPES["AT"]), toy(), 0), Run(live(RECIPES["DANN"]), toy(), 0)], CPU)
@@ -306,20 +288,26 @@ class Interrupted(Exception):
     """Stands for Ctrl-C at the end of an epoch."""
 
 
-def test_an_interrupted_training_goes_on_to_the_same_result(tmp_path, whole, monkeypatch):
-    monkeypatch.setattr(state, "SAVE_EVERY", 0)
-    run, whole = whole
-    stop, path = 9, tmp_path / "checkpoint.safetensors"
+def interrupted(runs: list[Run], stop: int, path: Path, device: torch.device = CPU) -> tuple[Trained, int]:
+    """A training that is interrupted at the end of an epoch and goes on from its checkpoint, and from which epoch."""
 
-    def interrupt(end):
+    def interrupt(end: Trained) -> None:
         if end.epoch == stop:
             raise Interrupted
 
-    with pytest.raises(Interrupted):
-        train([run], CPU, progress=interrupt, checkpoint=path, identity="a")
-    epochs = []
-    resumed = train([run], CPU, progress=lambda end: epochs.append(end.epoch), checkpoint=path, identity="a")
-    assert epochs[0] == stop + 1
+    epochs: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state, "SAVE_EVERY", 0)
+        with pytest.raises(Interrupted):
+            train(runs, device, progress=interrupt, checkpoint=path, identity="a")
+    again = train(runs, device, progress=lambda end: epochs.append(end.epoch), checkpoint=path, identity="a")
+    return again, epochs[0]
+
+
+def test_an_interrupted_training_goes_on_to_the_same_result(tmp_path):
+    run = Run(live(RECIPES["CAT*-Temperature"]), toy(), 5)
+    whole, (resumed, began) = train([run], CPU), interrupted([run], 9, tmp_path / "checkpoint.safetensors")
+    assert began == 10
     same_weights(resumed, whole)
     assert resumed.history.keys() == whole.history.keys()
     for name, value in whole.history.items():
@@ -342,8 +330,6 @@ def test_a_checkpoint_of_another_training_or_a_damaged_one_is_refused(tmp_path):
 
 
 def test_checkpoints_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    from bearcat.storage import load_tensors, tensor_bytes, write_atomically
-
     path = tmp_path / "x.safetensors"
     write_atomically(path, tensor_bytes({"a": torch.ones(3)}, {"epoch": 1}))
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "disk full")))

@@ -13,14 +13,13 @@ from hypothesis.extra.numpy import arrays
 
 from bearcat.adaptation.evaluation import evaluate, run_evidence
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.evaluate import watcher
 from bearcat.cat.recipes import RECIPES, Schedule
+from bearcat.cat.state import watcher
 from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
 from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
-from bearcat.diagnosis import accuracy, pooling
-from bearcat.diagnosis.pooling import Tally, pool, pooled_temperature, tally
+from bearcat.diagnosis import pooling
+from bearcat.diagnosis.pooling import pool, pooled_temperature, tally
 from bearcat.errors import InputError
-from tests.reference import diagnose as slow
 from tests.reference import trust as reference
 
 CPU = torch.device("cpu")
@@ -29,28 +28,6 @@ RECIPE = replace(
     RECIPES["CAT*-Temperature"],
     schedule=Schedule(epochs=4, batch=16, align_from=0, label_from=1, calibrate_from=2, drops=(3,)),
 )
-
-
-def made_domain(seed: int, windows: int, sharp: float) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities, of which each is exactly that of its class, and labels."""
-    random = np.random.default_rng(seed)
-    scores = sharp * random.standard_normal((windows, 4))
-    probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    return np.log(probabilities), np.array([random.choice(4, p=row) for row in probabilities])
-
-
-# Expected accuracy.
-
-
-def test_without_shift_every_estimate_is_near_the_truth():
-    errors = []
-    for seed in range(50):
-        sharp = 1.0 + 2 * (seed % 2)
-        windows, labels = made_domain(1000 + seed, 200, sharp)
-        found = accuracy.expected_accuracy(accuracy.Target(windows, np.arange(200) % 40))
-        errors.append([value - np.mean(windows.argmax(axis=1) == labels) for value in found.values()])
-    assert np.abs(np.mean(errors, axis=0)).max() < 0.03
-    assert np.abs(errors).mean() < 0.06
 
 
 # Windows of a recording together.
@@ -68,7 +45,7 @@ def recordings(draw, least: int = 1):
 @given(recordings(), st.floats(0.1, 10))
 def test_pooling_agrees_with_its_slow_twin(values, temperature):
     found = pool(tally(values), temperature)
-    probabilities, agreement = slow.pooled(values, temperature)
+    probabilities, agreement = reference.pooled(values, temperature)
     assert found.probabilities == pytest.approx(probabilities, abs=1e-9)
     assert found.probabilities.sum() == pytest.approx(1)
     if np.ptp(np.sort(probabilities)[-2:]) > 1e-9 and (np.ptp(np.sort(values, axis=1)[:, -2:], axis=1) > 0).all():
@@ -94,24 +71,25 @@ def test_the_pooled_temperature_agrees_with_its_slow_twin(seed, accuracy):
     windows = logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
     order = drawn.permutation(60)
     found = pooled_temperature(windows.reshape(60, 4)[order], np.repeat(np.arange(12), 5)[order], accuracy)
-    assert found == pytest.approx(slow.temperature(list(windows), accuracy), rel=0.02)
+    assert found == pytest.approx(reference.temperature(list(windows), accuracy), rel=0.02)
 
 
 def test_without_windows_that_say_anything_or_an_estimate_the_pooled_temperature_is_one():
-    assert pooled_temperature(np.zeros((0, 3)), np.zeros(0, dtype=np.int64), 0.9) == 1.0
-    assert pooled_temperature(np.log(np.full((3, 4), 0.25)), np.zeros(3, dtype=np.int64), 0.9) == 1.0
-    assert pooled_temperature(np.log([[0.9, 0.1]]), np.zeros(1, dtype=np.int64), np.nan) == 1.0
+    uniform, none = np.log(np.full((3, 4), 0.25)), np.zeros((0, 3))
+    for windows, expected in ((none, 0.9), (uniform, 0.9), (np.log([[0.9, 0.1]]), np.nan)):
+        assert pooled_temperature(windows, np.zeros(len(windows), dtype=np.int64), expected) == 1.0
 
 
-def test_bad_input_is_one_sentence():
-    with pytest.raises(InputError, match=r"axes \(window, class\)"):
-        tally(np.zeros(3))
-    with pytest.raises(InputError, match="NaN"):
-        tally(np.array([[0.0, np.nan]]))
-    with pytest.raises(InputError, match="without a window"):
-        pool(Tally(np.zeros(2), np.zeros(2, dtype=np.int64)))
-    with pytest.raises(InputError, match="positive"):
-        pool(tally(np.zeros((1, 2))), 0.0)
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: tally(np.zeros(3)), r"axes \(window, class\)"), (lambda: tally(np.array([[0.0, np.nan]])), "NaN"),
+        (lambda: pool(tally(np.zeros((0, 2)))), "without a window"), (lambda: pool(tally(np.zeros((1, 2))), 0.0), "positive"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence(call, word):
+    with pytest.raises(InputError, match=word):
+        call()
 
 
 # Familiarity.

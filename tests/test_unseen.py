@@ -14,7 +14,7 @@ from bearcat.data.recording import resample
 from bearcat.data.simulate import Simulated
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
-from bearcat.methods.before_training import (
+from bearcat.methods.transforms import (
     KnownStates,
     StateShape,
     state_codes,

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bearcat.adaptation.adapt import Adaptation
+    from bearcat.adaptation.run import Adaptation
     from bearcat.api import adapt, diagnose, load
     from bearcat.diagnosis.recording import Diagnoses, Diagnosis
     from bearcat.errors import InputError
@@ -35,7 +35,7 @@ _HOMES = {
     **dict.fromkeys(("adapt", "diagnose", "load"), "bearcat.api"),
     "CATClassifier": "bearcat.estimator",
     **dict.fromkeys(("Diagnoses", "Diagnosis"), "bearcat.diagnosis.recording"),
-    "Adaptation": "bearcat.adaptation.adapt", "Fleet": "bearcat.watch.snapshot", "InputError": "bearcat.errors",
+    "Adaptation": "bearcat.adaptation.run", "Fleet": "bearcat.watch.snapshot", "InputError": "bearcat.errors",
     "PointStatus": "bearcat.watch.snapshot", "watch": "bearcat.watch.watching",
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ from bearcat.errors import InputError
 from bearcat.settings import AdaptRequest, DiagnoseRequest
 
 if TYPE_CHECKING:
-    from bearcat.adaptation.adapt import Adaptation
+    from bearcat.adaptation.run import Adaptation
 
 
 def adapt(
@@ -51,7 +51,7 @@ def adapt(
     True
     """
     from bearcat.adaptation import make_plan
-    from bearcat.adaptation.adapt import adapt as run
+    from bearcat.adaptation.run import adapt as run
     from bearcat.cat.state import training_progress
 
     sources = [source] if isinstance(source, str | Path) else list(source)

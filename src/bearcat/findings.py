@@ -92,6 +92,7 @@ SHOWN_LINE = 3.0  # above what reference lines reach, from which on a neighbour 
 
 # Impulsiveness: the kurtosis of an envelope. Noise has 2, healthy machines up to 2.9 (simulated) and 3.4 (HIT-SM).
 IMPULSIVE = 4.0
+AS_IMPULSIVE = 1.2  # times the kurtosis of known good recordings, up to which it is as usual
 
 # A recording (docs/diagnose.md).
 CLIPPED, CLIPPED_MUCH = 1e-4, 0.01  # share of samples at the limits that asks for a check, and that is beyond use
@@ -344,7 +345,6 @@ _OF_MODEL: Words = {
     "low accuracy": "the expected accuracy is too low",
     "labelled": "{right} of {recordings} labelled recordings are diagnosed correctly",
     "label recordings": _label_recordings,
-    "accuracy unknown": "the accuracy to expect on the target is not known here; bearcat adapt estimates it",
     "tested on": lambda values: TESTED[values["shift"]],
     "physics differs": "physics differs on {contradicted} of {compared} recordings",
     "no check models": "no check models could be fitted, so the estimate rests on confidence alone",

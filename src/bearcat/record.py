@@ -166,7 +166,7 @@ class RunSettings:
 
     @property
     def task(self) -> str:
-        """As tables name it."""
+        """The task as tables name it."""
         return task_words(f"{'+'.join(self.sources)}→{self.target}", self.mix)
 
     @property
@@ -248,7 +248,7 @@ class Record:
         return self.scores.target if self.saved is not None and self.saved.requested else None
 
     def to_dict(self) -> dict[str, Any]:
-        """As record.json has it, without its checksums."""
+        """The record as record.json has it, without its checksums."""
         replaced = {
             "settings": self.settings.values,
             "recordings": [diagnosis.to_dict() for diagnosis in self.recordings],

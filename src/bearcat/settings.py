@@ -85,17 +85,14 @@ def from_text(text: str, table: Mapping[str, Callable[[], Settings]], what: str)
         return override(value, pairs(settings)) if settings else value
 
 
-def spell_out(text: str, table: Mapping[str, Callable[[], Any]], what: str) -> str:
-    """The same text with every setting, so that a later change of a default means another text."""
-    return to_text(from_text(text, table, what), table)
-
-
-def to_text(value: Any, table: Mapping[str, Callable[[], Any]]) -> str:
-    """A value made of a row of the table as `NAME:SETTING=VALUE:…`, with every setting."""
-    parts = [next(name for name, kind in table.items() if kind is type(value))]
+def to_text(value: Any, table: Mapping[str, Callable[[], Any]], every: bool = True) -> str:
+    """A value made of a row of the table as `NAME:SETTING=VALUE:…`, with all settings or those not at their default."""
+    parts = [next((name for name, kind in table.items() if kind is type(value)), type(value).__name__)]
     for field in dataclasses.fields(value):
         setting = getattr(value, field.name)
-        parts.append(f"{field.name}={','.join(map(str, setting if isinstance(setting, tuple) else (setting,)))}")
+        if every or setting != field.default:
+            items = setting if isinstance(setting, tuple) else ("none" if setting is None else setting,)
+            parts.append(f"{field.name}={','.join(map(str, items))}")
     return ":".join(parts)
 
 

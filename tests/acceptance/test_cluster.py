@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bearcat.bench.execute import connect_ray, on_ray
+from bearcat.bench import connect_ray, on_ray
 from bearcat.errors import InputError
 from tests.commands import PYTHON
 from tests.test_bench import CAT, HEAD, TOLERANCE, agree, make, recordings, whole  # noqa: F401

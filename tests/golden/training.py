@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from bearcat.cat.algorithm import Run, train
-from bearcat.cat.evaluate import predict
+from bearcat.cat.networks import predict
 from bearcat.cat.recipes import RECIPES, Schedule
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled

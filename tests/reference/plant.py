@@ -51,27 +51,17 @@ def likelihood_gain(groups, centres, offset, noise, possible, rounds: int = 50) 
     """
     floor, axes = sum(noise) / len(noise), len(groups[0])
 
-    def density(group, centre, shift, variance) -> float:
-        square = sum((group[axis] - centre[axis] - shift[axis]) ** 2 for axis in range(axes))
-        return np.exp(-square / (2 * variance)) / (2 * np.pi * variance) ** (axes / 2)
-
     def fitted(shift, free: bool) -> float:
-        shares = [1 / len(centres)] * len(centres)
-        nearest = [
-            min(
-                np.sum((group - centre - shift) ** 2) for place, centre in enumerate(centres) if possible[number][place]
-            )
-            for number, group in enumerate(groups)
-        ]
+        shares, members, states = [1 / len(centres)] * len(centres), range(len(groups)), range(len(centres))
+
+        def squares() -> np.ndarray:
+            return np.array([[np.sum((groups[n] - centres[k] - shift) ** 2) for k in states] for n in members])
+
+        nearest = [min(squares()[n][k] for k in states if possible[n][k]) for n in members]
         variance, earlier = max(np.mean(nearest) / axes, floor), -np.inf
         for _ in range(rounds):
-            joint = np.array([
-                [
-                    shares[place] * density(group, centre, shift, variance) * possible[number][place]
-                    for place, centre in enumerate(centres)
-                ]
-                for number, group in enumerate(groups)
-            ])  # fmt: skip
+            density = np.exp(-squares() / (2 * variance)) / (2 * np.pi * variance) ** (axes / 2)
+            joint = np.array([[shares[k] * density[n][k] * possible[n][k] for k in states] for n in members])
             total = sum(np.log(row.sum()) for row in joint)
             if total - earlier < 1e-9 * abs(total):
                 break
@@ -79,14 +69,8 @@ def likelihood_gain(groups, centres, offset, noise, possible, rounds: int = 50) 
             shares = np.maximum(likely.mean(axis=0), 1e-6)
             shares = shares / shares.sum()
             if free:
-                means = [sum(row[place] * centres[place] for place in range(len(centres))) for row in likely]
-                shift = np.mean([group - mean for group, mean in zip(groups, means, strict=True)], axis=0)
-            scatter = sum(
-                likely[number][place] * np.sum((group - centre - shift) ** 2)
-                for number, group in enumerate(groups)
-                for place, centre in enumerate(centres)
-            )
-            variance = max(scatter / groups.size, floor)
+                shift = np.mean([groups[n] - sum(likely[n][k] * centres[k] for k in states) for n in members], axis=0)
+            variance = max((likely * squares()).sum() / groups.size, floor)
         return total
 
     return fitted(offset, True) - fitted(np.zeros(axes), False) - axes / 2 * np.log(len(groups))

@@ -21,11 +21,9 @@ import numpy as np
 import torch
 
 from bearcat.adaptation.evaluation import RunEvidence, run_evidence
-from bearcat.cat import find_calibrator
-from bearcat.cat.networks import ENCODERS
 from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
-from bearcat.cat.state import RESULT_VERSION, recipe_rows
-from bearcat.data.choose import Choice, DataSettings, Requested, choose_settings, paper_settings
+from bearcat.cat.state import RESULT_VERSION
+from bearcat.data.choose import Choice, Requested, choose_settings, paper_settings
 from bearcat.data.datasets import Catalogue, Dataset, Problem, dataset_label, dataset_name, find_domain, open_dataset
 from bearcat.data.folder import at_speeds
 from bearcat.data.inputs import Preparation, find_input, suited_input
@@ -40,12 +38,12 @@ from bearcat.diagnosis.speed import reading_speed
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
 from bearcat.findings import ANCHOR
-from bearcat.methods.before_training import has_several_states, state_codes, without_own_benches
 from bearcat.methods.matching import MatchClusters
+from bearcat.methods.transforms import has_several_states, state_codes, without_own_benches
 from bearcat.plugins import row_identity
 from bearcat.record import task_words
 from bearcat.report import Cell
-from bearcat.settings import PRIOR, AdaptRequest, pairs, spell_out, to_plain
+from bearcat.settings import PRIOR, AdaptRequest, pairs, to_plain
 from bearcat.storage import cache_folder, digest_json
 
 Made = TypeVar("Made")
@@ -96,7 +94,7 @@ class RunSpec:
             "preparation": asdict(self.preparation),
             "split": asdict(self.split),
             "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
-            "calibrator": calibrator and to_plain(find_calibrator(calibrator)),
+            "calibrator": to_plain(calibrator),
             "precision": None,  # a setting of recipes now
         }
         # What came later is there only where it is used, so that runs keep their names.
@@ -115,7 +113,7 @@ class RunSpec:
     @cached_property  # a cluster's worker, which may not have the files, is given it
     def code(self) -> dict[str, str]:
         """What names the code of the rows that are not the package's own (plugins.py)."""
-        rows = {"dataset": self.dataset, "input": find_input(self.preparation.input), **recipe_rows(self.recipe)}
+        rows = {"dataset": self.dataset, "input": find_input(self.preparation.input), **self.recipe.rows()}
         return {name: identity for name, row in rows.items() if (identity := row_identity(row)) is not None}
 
     @property
@@ -142,9 +140,6 @@ class RunSpec:
 def make_recipe(name: str, kind: str, epochs: int | None = None, settings: Mapping[str, str] | None = None) -> Recipe:
     """A recipe for an input of this kind, with settings by name, of the paper's 300 epochs and scaled to so many."""
     recipe = RECIPES[name].for_input(kind).with_settings(settings or {})
-    for text in filter(None, (recipe.calibration, recipe.final)):
-        find_calibrator(text)  # before anything is read
-    recipe = replace(recipe, encoder=spell_out(recipe.encoder, ENCODERS, "encoder"))
     return recipe if epochs is None else recipe.in_epochs(epochs)
 
 
@@ -303,26 +298,25 @@ class AdaptationPlan:
 def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> AdaptationPlan:
     """The plan for a request; `reading` passes on the recordings that are read for it, to show progress."""
     name, method_settings = find_recipe(request.method or DEFAULT_RECIPE), pairs(request.method_settings)
-    recipe = RECIPES[name].with_settings(method_settings)
-    given = {field: getattr(request, field) for field in ("channel", "rate", "window", "stride", "split")}
-    balance = recipe.balance if "balance" in method_settings else None
-    requested = Requested(**given, input=request.input or recipe.input, balance=balance)
+    recipe, quick = RECIPES[name].with_settings(method_settings), request.data == "simulated"
+    requested = Requested(
+        request.channel, request.rate, request.window, request.stride, request.split, request.input or recipe.input,
+        balance=recipe.balance if "balance" in method_settings else None,
+    )  # fmt: skip
     paper_settings(requested)  # refuses impossible settings before anything is read
     device = chosen_device(request.device)
-    settings = (
-        DEMONSTRATION if request.data == "simulated" and not request.settings else {}
-    ) | request.dataset_settings
-    dataset = open_dataset(request.data, request.root, settings)
-    catalogue = dataset.catalogue()
+    demonstration = DEMONSTRATION if quick and not request.settings else {}
+    dataset = open_dataset(request.data, request.root, demonstration | request.dataset_settings)
+    catalogue, library = dataset.catalogue(), Library()
     task = choose_task(catalogue, request.source, request.target)
-    epochs = request.epochs
-    if epochs is None:
-        epochs = min(recipe.schedule.epochs, QUICK_EPOCHS) if request.data == "simulated" else recipe.schedule.epochs
-
+    usual = recipe.schedule.epochs
+    epochs = request.epochs if request.epochs is not None else min(usual, QUICK_EPOCHS) if quick else usual
     unused = request.reference and recipe.find(MatchClusters) is None
     doubts = (f"{name} does not use the reference recordings; {DEFAULT_RECIPE} does",) if unused else ()
 
-    def planned(opened: Dataset, data: DataSettings) -> RunSpec:
+    def planned(read: Catalogue) -> RunSpec:
+        opened, chosen, data = choose_settings(dataset, read, task, requested, reading)
+        library.read_at(opened, chosen)
         made = make_recipe(name, data.preparation.input, epochs, {"balance": str(data.balance)} | method_settings)
         return RunSpec(
             dataset_label(request.data), opened, task, name, without_own_benches(made, request.data), data.preparation,
@@ -330,13 +324,9 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
             chosen=data.choices, warnings=(*doubts, *data.warnings),
         )  # fmt: skip
 
-    opened, chosen, data = choose_settings(dataset, catalogue, task, requested, reading)
-    library, spec = Library(), planned(opened, data)
-    library.read_at(opened, chosen)
-    if "rpm" in find_input(data.preparation.input).needs and (speeds := library.corrected_speeds(spec)):
-        opened, chosen, data = choose_settings(dataset, at_speeds(catalogue, speeds), task, requested, reading)
-        library.read_at(opened, chosen)
-        spec, (origin, rpm) = planned(opened, data), next(iter(speeds.items()))
+    spec = planned(catalogue)
+    if "rpm" in find_input(spec.preparation.input).needs and (speeds := library.corrected_speeds(spec)):
+        spec, (origin, rpm) = planned(at_speeds(catalogue, speeds)), next(iter(speeds.items()))
         wrong = f"{len(speeds)} recordings state a wrong speed; each is read as measured"
         spec = replace(spec, warnings=(*spec.warnings, f"{wrong}, such as {origin} at {rpm:.0f} rpm"))
     return AdaptationPlan(spec, library, device, request.method is not None)

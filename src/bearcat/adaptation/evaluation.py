@@ -1,18 +1,24 @@
 """What finished runs say of their test windows, what is known of them without target labels, and their records.
 
 Estimates are numpy and know one run (bearcat.diagnosis); here every run of a stack gets its own rows. Target labels are
-read for scores alone.
+read for scores alone, and by `check_run`: what labels of some recordings say later.
 
 >>> (evaluation,) = evaluate(trained, [split], [run_evidence(split, "physics")])
 >>> make_record(spec, split, evaluation, trained, 0, seconds=12.5).write(folder)
+>>> check_run(Path("out"), {"pump-B/07.wav": "healthy"}).decision.sentence
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import platform
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,30 +29,43 @@ from torch import Tensor
 import bearcat
 from bearcat.cat import Calibration, reliability_bins
 from bearcat.cat.algorithm import Trained
-from bearcat.cat.evaluate import predict, scores, unchanged
-from bearcat.cat.state import RESULT_VERSION
+from bearcat.cat.calibration import read, scores
+from bearcat.cat.networks import predict
+from bearcat.cat.state import RESULT_VERSION, unchanged
+from bearcat.data.datasets import inside
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, SplitTask
 from bearcat.data.windows import specimen_counts
+from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.accuracy import MOST_WINDOWS, Target, check_predictions, estimates, representations
-from bearcat.diagnosis.decision import ModelEvidence, decide
+from bearcat.diagnosis.decision import LabelCheck, ModelEvidence, decide
+from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.pooling import KEPT_WINDOWS, Familiarity, fit_familiarity, pooled_temperature
+from bearcat.diagnosis.recording import AlarmRule
+from bearcat.errors import InputError, suggest
 from bearcat.fast.device import padded_stack
+from bearcat.findings import ENOUGH
+from bearcat.methods.target_calibration import updated_temperature
 from bearcat.record import (
     DataSizes,
     DomainScores,
     Estimates,
     FittedCalibration,
+    LabelledRecordings,
     Record,
     RecordedBins,
     Reliability,
     RunSettings,
     Scores,
 )
+from bearcat.report import Predictions, read_result
 from bearcat.settings import from_plain
+from bearcat.storage import read_regular
 
 if TYPE_CHECKING:
     from bearcat.adaptation import RunSpec
+
+PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,3 +290,90 @@ def make_record(
         specimens=specimen_counts((*split.source.recordings, *split.target.recordings)),
         adaptation=None if finding is None else finding.to_dict() | {"sentence": finding.sentence},
     )  # fmt: skip
+
+
+def write_page(folder: Path) -> None:
+    if all(find_spec(name) is not None for name in ("matplotlib", "jinja2")):  # the extra `report`
+        from bearcat.report.pages import write_run_page
+
+        write_run_page(folder)
+
+
+def read_labels(path: Path) -> dict[str, str]:
+    """A table with the columns recording and label."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_regular(path).decode("utf-8-sig"), newline="")))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
+    if not rows or not {"recording", "label"} <= set(rows[0]):
+        raise InputError(f"{path}: must have the columns recording and label, and a row for each recording")
+    return {str(row["recording"]): str(row["label"]) for row in rows}
+
+
+def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
+    """Compares the saved model with these labels; decides anew, and recalibrates the model and its diagnoses.
+
+    Labels of an earlier check are forgotten. The recordings need not be drawn at random: those that the decision asks
+    for are the uncertain ones, so the interval is a cautious one for the others.
+    """
+    result = read_result(folder)
+    record, predictions = result.record, result.saved.predictions
+    nearest = {diagnosis.recording: diagnosis.nearest for diagnosis in record.recordings}
+    truth = _named(labels, list(nearest), record.data.classes)
+    right = sum(nearest[name] == label for name, label in truth.items())
+    evidence = replace(record.evidence, labels=LabelCheck(len(truth), right, len(set(truth.values()))))
+    unlabelled = tuple(name for name in evidence.uncertain if name not in truth)
+    decision = decide(replace(evidence, uncertain=unlabelled))
+    earlier = 1.0 if record.labelled is None else record.labelled.temperature_factor
+    factor = _temperature_factor(predictions, truth, record.data.classes)
+    rule = AlarmRule.of(record.data.classes, prior=record.settings.prior)
+    tempered = [replace(diagnosis.tempered(factor / earlier), rule=rule) for diagnosis in record.recordings]
+    recordings = tuple(decide_together(tempered, decision.action))
+    labelled = LabelledRecordings(len(truth), right, factor)
+    if (folder / "model").is_dir():
+        if not inside(folder, folder / "model"):
+            raise InputError(f"{folder / 'model'}: leads outside the run's folder; copy the model into it")
+        model = load_model(folder / "model")
+        change = factor / float(model.metadata.get("temperature_factor", 1.0))  # a check may have been interrupted here
+        before = model.calibration or Calibration.identity(1, len(model.classes))
+        after = replace(
+            before, scale=before.scale / change, bias=before.bias / change, at_bound=torch.zeros_like(before.at_bound)
+        )
+        metadata = {**model.metadata, "temperature_factor": factor}
+        model = replace(model, calibration=after, calibrator=model.calibrator or "Temperature", metadata=metadata)
+        save_model(folder / "model", replace(model, decision=decision))
+    record = replace(record, evidence=evidence, decision=decision, recordings=recordings, labelled=labelled)
+    record.write(folder)
+    write_page(folder)
+    return record
+
+
+def _named(labels: Mapping[str, str], recordings: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
+    """The labels by the recordings' full names."""
+    truth = {}
+    for name, label in labels.items():
+        if label not in classes:
+            raise InputError(f"{name}: label '{label}' is no class of the model{suggest(label, classes)}")
+        called = [full for full in recordings if f"/{full}".endswith(f"/{name}") or name.endswith(f"/{full}")]
+        if len(called) != 1:
+            problem = "is no recording of the run" if not called else "names several recordings"
+            raise InputError(f"{name}: {problem}{suggest(name, recordings)}")
+        truth[called[0]] = label
+    return truth
+
+
+def _temperature_factor(predictions: Predictions, truth: Mapping[str, str], classes: Sequence[str]) -> float:
+    """What the temperature is multiplied by, so that confidences on the labelled recordings are as good as they can be.
+
+    The run's own calibration is the prior: a factor of two either way is exceeded once in three times. A recording
+    counts once, however many windows it has: they are no independent evidence. A few labels, or labels of one class,
+    make nothing surer: that a fault was recognised says nothing of how sure "healthy" is.
+    """
+    windows = Counter(predictions.recording)
+    labels = [classes.index(truth[name]) if name in truth else 0 for name in predictions.recording]
+    weight = [1 / windows[name] if name in truth else 0.0 for name in predictions.recording]
+    if not any(weight):
+        return 1.0
+    sample = read(predictions.log_probabilities, np.array(labels), np.array(weight))
+    factor = float(updated_temperature(sample, PRIOR_SPREAD)[0])
+    return factor if len(truth) >= ENOUGH and len(set(truth.values())) > 1 else max(factor, 1.0)

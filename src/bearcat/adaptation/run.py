@@ -1,10 +1,12 @@
-"""Trains a stack of runs and writes a folder for each; docs/record.md lists its files.
+"""Trains runs, writes a folder for each, and adapts a model; docs/record.md lists the files.
 
-Only this module writes such a folder, record.json last: it says "finished". `bearcat adapt` trains stacks of one,
-a benchmark many stacks.
+Only this module writes such a folder, record.json last: it says "finished". A benchmark trains many stacks. `adapt`
+trains a run and its unadapted counterpart, chooses between their models, and decides on the target's recordings with
+the one that is saved. checkpoint.safetensors is there while training, and an interrupted run goes on from it.
 
->>> (run,) = run_stack([spec], [Path("out")], torch.device("cpu"))
->>> run.record.scores
+>>> adaptation = adapt(plan, Path("out"))
+>>> adaptation.decision.action, adaptation.recordings.summary
+('use', '14 recordings: 9 alarm, 5 ok.')
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import io
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import zip_longest
@@ -25,24 +27,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from bearcat.adaptation import Library, RunSpec
-from bearcat.adaptation.evaluation import Evaluation, evaluate, log_of, make_record
+from bearcat.adaptation import AdaptationPlan, Library, RunSpec
+from bearcat.adaptation.evaluation import Evaluation, evaluate, log_of, make_record, write_page
 from bearcat.cat.algorithm import Run, Trained, train
-from bearcat.cat.evaluate import watcher
 from bearcat.cat.networks import select_run
-from bearcat.cat.state import TrainingState
+from bearcat.cat.state import TrainingState, watcher
 from bearcat.data.recording import healthy_class
 from bearcat.data.tasks import SplitTask, references
 from bearcat.deploy import examine
 from bearcat.deploy.model import Model, load_model, save_model
 from bearcat.deploy.opened import network_evidence
-from bearcat.diagnosis.decision import decide
+from bearcat.diagnosis.decision import Decision, choose_model, decide
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
 from bearcat.diagnosis.pooling import Tally, pool, tally
-from bearcat.diagnosis.recording import AlarmRule, Observation
+from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Observation
 from bearcat.errors import InputError, csv_cell
 from bearcat.findings import Finding
-from bearcat.record import CURVES, PREDICTIONS, RECORD, SPEC, Record
+from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC, Record, SavedModel
 from bearcat.report import BESIDE, read_result
 from bearcat.storage import digest_json, read_json, write_atomically, write_json
 
@@ -122,7 +123,10 @@ def run_stack(
             model = _model(trained, number, spec, split, evaluation, record)
         elif not record.failed:
             record = diagnose_tested(record, library, spec, split, evaluation)
-        tables = {PREDICTIONS: _predictions(split, evaluation), CURVES: _curves(trained, number, split.classes)}
+        tables = {
+            PREDICTIONS: _predictions(split, evaluation),
+            CURVES: _curves(trained, number, split.classes),
+        }
         finished.append(FinishedRun(record, model, tables, evaluation.unknown))
         if write:
             finished[number].write(folders[number])
@@ -192,7 +196,7 @@ def _decided(
         one_class=evidence.one_class if all(label == evidence.one_class for label in labels) else None,
     )  # fmt: skip
     decision = decide(evidence)
-    diagnoses = tuple(decide_together(recordings, decision.action, decision.expected))
+    diagnoses = tuple(decide_together(recordings, decision.action))
     return replace(record, decision=decision, evidence=evidence, recordings=diagnoses)
 
 
@@ -201,6 +205,7 @@ def _model(
 ) -> Model:
     """One run of the stack as a model of its own."""
     infos, (channels, points) = split.target.recordings, split.target.values.shape[1:]
+    texts = spec.recipe.texts()
     about = {
         "recipe": spec.recipe_name, "task": str(spec.task), "seed": spec.seed, "versions": dict(record.versions),
     }  # fmt: skip
@@ -209,9 +214,9 @@ def _model(
         rpm=_shared(None if info.rpm_channel else info.rpm for info in infos),
         channel=_shared(info.channel for info in infos), bearing=_shared(info.bearing for info in infos),
         pooled_temperature=evaluation.pooled_temperature, familiarity=evaluation.familiarity, decision=record.decision,
-        shift=record.evidence.shift, metadata=about, calibration=evaluation.calibration, encoder=spec.recipe.encoder,
+        shift=record.evidence.shift, metadata=about, calibration=evaluation.calibration, encoder=str(texts["encoder"]),
         network=select_run(trained.network, number, spec.recipe.encoder, channels, points),
-        calibrator=spec.recipe.final or spec.recipe.calibration,
+        calibrator=texts["final"] or texts["calibration"],
     )  # fmt: skip
 
 
@@ -249,3 +254,111 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
     text = io.StringIO(newline="")
     csv.writer(text).writerows([header, *rows])
     return text.getvalue().encode()
+
+
+@dataclass(frozen=True, eq=False)
+class Adaptation:
+    """A finished adaptation: its folder, its record (docs/record.md), and the runs beside it.
+
+    >>> adapted = bearcat.adapt(
+    ...     "N15_M07_F10", "N09_M07_F10", data="simulated", epochs=1, window=1024, device="cpu", out="out",
+    ...     settings={"seconds": 1, "severities": 4, "faults": "inner,outer"},
+    ... )
+    >>> adapted.recordings[0].recording
+    'simulated/N09_M07_F10/healthy/1'
+    """
+
+    folder: Path
+    record: Record
+    beside: Mapping[str, Record]
+
+    @property
+    def model(self) -> Path:
+        """The saved model's folder, for `diagnose`, `bearcat predict` and `bearcat serve`."""
+        return self.folder / "model"
+
+    @property
+    def decision(self) -> Decision:
+        """What to do with that model, and why."""
+        return self.record.decision
+
+    @property
+    def recordings(self) -> Diagnoses:
+        """The target's recordings, as that model and physics diagnose them."""
+        return Diagnoses(self.record.recordings)
+
+    @property
+    def runs(self) -> Mapping[str, Record]:
+        """All runs by recipe, the adaptation's own first."""
+        return {self.record.settings.recipe_name: self.record, **self.beside}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What may spoil the result."""
+        return self.record.warnings
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """What is wrong with each recording of source and target that was left out, by its name."""
+        return self.record.problems
+
+    def __repr__(self) -> str:
+        settings = self.record.settings
+        title = f"{' and '.join(settings.sources)} → {settings.target} by {settings.recipe_name}"
+        lines = [repr(self.recordings), self.decision.sentence, *self.record.sentences, title]
+        lines += [f"problem: {problem}" for problem in self.problems.values()]
+        lines += [f"warning: {warning}" for warning in self.warnings]
+        return "\n".join([*lines, f"model: {self.model}; page: {self.folder / 'report.html'}"])
+
+
+def adapt(plan: AdaptationPlan, out: Path, bar: Bar = lambda *_: nullcontext()) -> Adaptation:
+    """Trains, evaluates, decides and writes everything into OUT. What is finished is not run again."""
+    spec = plan.library.identified(plan.spec)
+    if (out / RECORD).exists():
+        claim(out, spec)
+    else:
+        _train(plan, spec, out, bar)
+    if not (out / "report.html").exists():
+        write_page(out)
+    for folder in (out, *out.glob(f"{BESIDE}*")):
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+    result = read_result(out)
+    return Adaptation(out, result.record, {run.cell.method: run.record for run in result.beside})
+
+
+def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> None:
+    """Trains the run and, to compare with, its unadapted counterpart, unless it is that or did not adapt; decides, and
+    writes the folders, the run's own record last.
+    """
+
+    def trained(run: RunSpec, folder: Path, write: bool) -> FinishedRun:
+        with bar(run.recipe_name, run.recipe.schedule.epochs) as progress:
+            (finished,) = run_stack(
+                [run], [folder], plan.device, progress, folder / CHECKPOINT, keep_model=True, library=plan.library,
+                write=write,
+            )  # fmt: skip
+        return finished
+
+    run = recommended = trained(spec, out, write=False)
+    finding, evidence, name = run.record.adaptation, run.record.evidence, None
+    supported = None if finding is None else bool(finding["adapted"])
+    if spec.recipe.adapts and supported is not False:
+        name, recipe = spec.recipe.unadapted()
+        unadapted = trained(replace(spec, recipe_name=name, recipe=recipe), out / f"{BESIDE}{name}", write=True)
+        agreement = [made.record.estimates.accuracy.get("agreement") for made in (run, unadapted)]
+        adapted, reason = choose_model(spec.recipe_name, evidence, unadapted.record.evidence, supported, agreement)
+        recommended = run if adapted else unadapted
+    else:
+        reason = f"{spec.recipe_name} did not adapt"
+    chosen = run if plan.requested else recommended
+    saved = SavedModel(
+        chosen.record.settings.recipe_name, chosen is run and spec.recipe.adapts and supported is not False,
+        "." if chosen is run else f"{BESIDE}{name}", reason, plan.requested, name,
+        None if recommended is chosen else name,
+    )  # fmt: skip
+    # A network that broke down has nothing to say of the recordings; their signals have.
+    model = None if chosen.record.failed else chosen.model
+    record = replace(run.record, saved=saved, evidence=chosen.record.evidence)
+    record = diagnose_target(record, plan.library, spec, model, chosen.unknown)
+    model = chosen.model and replace(chosen.model, decision=record.decision)
+    replace(run, record=record, model=model).write(out)

@@ -20,7 +20,7 @@ from bearcat.data.datasets import Dataset, dataset_label, find_domain, open_data
 from bearcat.data.inputs import Preparation
 from bearcat.data.tasks import Mix, Split, Task
 from bearcat.errors import InputError, naming_place, suggest
-from bearcat.methods.before_training import without_own_benches
+from bearcat.methods.transforms import without_own_benches
 from bearcat.settings import from_plain
 from bearcat.storage import read_regular
 

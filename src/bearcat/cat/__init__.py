@@ -19,12 +19,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bearcat.cat.arrays import CAT
     from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll, reliability_bins
-    from bearcat.cat.evaluate import CALIBRATORS, find_calibrator
-    from bearcat.cat.ingredient import AfterEpoch, Augmentation, BeforeTraining, Ingredient, Loss, View, choice, loss_of
-    from bearcat.cat.losses import Adversarial, Confusion
+    from bearcat.cat.ingredient import (
+        AfterEpoch,
+        Augmentation,
+        BeforeTraining,
+        Ingredient,
+        Loss,
+        Schedule,
+        View,
+        choice,
+        loss_of,
+    )  # fmt: skip
+    from bearcat.cat.losses import Adversarial, Confusion, Sharpness
     from bearcat.cat.networks import ENCODERS, Encoder, Network, build_network, find_encoder
-    from bearcat.cat.recipes import RECIPES, Recipe, Schedule, find_recipe
-    from bearcat.cat.sam import Sharpness
+    from bearcat.cat.recipes import CALIBRATORS, RECIPES, Recipe, find_calibrator, find_recipe
     from bearcat.cat.scaling import CPCS, Matrix, Temperature, Vector
     from bearcat.cat.teacher import SelfTraining, Teacher
 
@@ -37,7 +45,7 @@ __all__ = [
 ]  # fmt: skip
 
 # Where these names are; from `calibration` on, modules load torch.
-_MODULES = ("recipes", "ingredient", "calibration", "scaling", "networks", "evaluate", "arrays")
+_MODULES = ("recipes", "ingredient", "calibration", "scaling", "networks", "arrays")
 
 if not TYPE_CHECKING:  # a type checker knows the names above and no others
 

@@ -7,11 +7,11 @@ Symbols are the paper's. Three phases begin at T_DA, T_PL and, for calibration, 
     from T_PL on    the teacher labels target windows:   L_C + L_PL + L_MCC + L_DC  (Eq. 18)
     from T_cal on   its confidence is calibrated on the source before labels are selected (Section 3.2)
 
-Settings and their values are in recipes.py (`Schedule`, `Recipe`), each loss in losses.py, the teacher in teacher.py,
-SAM in sam.py, calibrators in scaling.py, the networks of Table 2 in networks.py. What the published code does otherwise
-is in published.py. A loss is a function of one run (`View`). Elsewhere the first axis of every tensor is the run: one
-training, or a stack of them (fast/). A run gives the same result alone, in any stack, and after a resume. Nothing here
-has, or could reach, a target label.
+The losses and SAM are in losses.py, the teacher, its labels and its calibration in teacher.py, `Schedule` and `View`
+in ingredient.py, calibrators in scaling.py, the networks of Table 2 in networks.py, methods by name in recipes.py. What
+the published code does otherwise is in published.py. A loss is a function of one run (`View`). Elsewhere the first axis
+of every tensor is the run: one training, or a stack of them (fast/). A run gives the same result alone, in any stack,
+and after a resume. Nothing here has, or could reach, a target label.
 
 >>> trained = train([Run(RECIPES["CAT*-Temperature"], split.training, seed=0)], torch.device("cpu"))
 >>> logits, features = predict(trained.network, windows)
@@ -28,12 +28,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from bearcat.cat import evaluate, losses, published, teacher
+from bearcat.cat import losses, published, teacher
 from bearcat.cat.ingredient import AfterEpoch, Augmentation, Loss, View
-from bearcat.cat.losses import Adversarial, Confusion
+from bearcat.cat.losses import Adversarial, Confusion, Sharpness, climb
+from bearcat.cat.networks import predict
 from bearcat.cat.published import Passes
 from bearcat.cat.recipes import Recipe
-from bearcat.cat.sam import Sharpness, climb
 from bearcat.cat.state import Checkpoint, TrainingState, begin
 from bearcat.cat.teacher import SelfTraining
 from bearcat.data.recording import Integers
@@ -78,22 +78,21 @@ def train(
     state = begin(runs, device, precision, path)
     saved = Checkpoint(state, checkpoint, identity)
     recipe, schedule = state.recipe, state.recipe.schedule
-    T_PL = schedule.label_from
-    T_cal = schedule.calibrate_from if recipe.calibration else schedule.epochs
-    self_training = recipe.find(SelfTraining)
+    T_PL, T_cal = schedule.label_from, schedule.calibrate_from
+    self_training, calibrator = recipe.find(SelfTraining), recipe.calibration
     feed, recorder = Feed(state.batches), Recorder(device, state.recordable)
     with torch_settings(state.precision, device, state.small):
         for epoch in range(state.epoch, schedule.epochs):
             state.start_epoch(epoch)
             if recipe.published:
                 published.start_epoch(state)
-            elif epoch >= T_cal:
+            elif calibrator and epoch >= T_cal:
                 # The teacher is calibrated on the source's test split (Eqs. 6 to 9).
-                evaluate.calibrate(state)
+                teacher.calibrate(state, calibrator)
             if self_training and epoch >= T_PL and not recipe.published:
                 # θ_teacher ← θ at T_PL, then class-wise thresholds of this epoch (Eq. 12).
                 state.teacher = state.teacher or teacher.copy_of(state.student)
-                every, _ = evaluate.predict(state.teacher, state.batches.target_train)
+                every, _ = predict(state.teacher, state.batches.target_train)
                 teacher.set_thresholds(self_training, state, every)
 
             feed.fill(epoch, state.ramps(epoch))
@@ -104,18 +103,18 @@ def train(
             for ingredient in recipe.on(AfterEpoch, epoch):
                 ingredient.end_epoch(state)
             state.finish_epoch()
-            if recipe.published and epoch >= T_cal:
-                evaluate.calibrate(state)
+            if recipe.published and calibrator and epoch >= T_cal:
+                teacher.calibrate(state, calibrator)
             for name, value in (watch(state) if watch is not None else {}).items():
                 state.remember(name, value)
             saved.save_if_due()
             if progress is not None:
                 progress(state)
         state.epoch = schedule.epochs
-        if schedule.epochs > T_cal:
-            state.source_calibration = state.calibration = evaluate.fit_calibration(state)
-        if recipe.final is not None:
-            state.calibration = evaluate.fit_calibration(state, recipe.final)
+        if calibrator and schedule.epochs > T_cal:
+            state.source_calibration = state.calibration = teacher.fit_calibration(state, calibrator)
+        if recipe.final:
+            state.calibration = teacher.fit_calibration(state, recipe.final)
     return state
 
 

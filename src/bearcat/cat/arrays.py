@@ -9,7 +9,6 @@ The scikit-learn classifier (bearcat.estimator) is another face of it.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -24,10 +23,10 @@ from torch import Tensor, nn
 
 from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.calibration import Calibration, ReliabilityBins, reliability_bins
-from bearcat.cat.evaluate import predict, unchanged, watcher
-from bearcat.cat.networks import Encoder, Network, find_encoder, select_run
+from bearcat.cat.networks import Encoder, Network, find_encoder, predict, select_run
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
-from bearcat.cat.state import training_progress
+from bearcat.cat.scaling import Temperature
+from bearcat.cat.state import training_progress, unchanged, watcher
 from bearcat.data.inputs import find_input, suited_input
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
@@ -62,9 +61,9 @@ class CAT:
     _: KW_ONLY
     epochs: int | None = None  # every phase is scaled to them; None: the method's own, 300 in the paper
     input: str | None = None  # time, frequency, …: a row of INPUTS; None: the method's own
-    # A name (cnn, dense:widths=64,32, …), or a module that makes (batch, feature) of windows (batch, channel, point):
-    # a copy of it is trained, from the weights that it has. None: the method's own.
-    encoder: str | nn.Module | None = field(default=None, repr=False)
+    # An encoder, its name (cnn, dense:widths=64,32, …), or a module that makes (batch, feature) of windows (batch,
+    # channel, point): a copy of it is trained, from the weights that it has. None: the method's own.
+    encoder: Encoder | str | nn.Module | None = field(default=None, repr=False)
     batch: int = 64  # windows of each domain in a step, at most
     held_out: float = 0.2  # share of the source's windows that the calibrator is fitted on
     seed: int = 0
@@ -108,7 +107,7 @@ class CAT:
         # The input without what it could only make of a speed or bearing.
         info = RecordingInfo(domain="", origin="X", rate=self.rate)
         self.text = suited_input(self.input or recipe.input, [info])
-        self._shortest = find_encoder(recipe.encoder).shortest
+        self._shortest = recipe.encoder.shortest
         source, random = self._prepared(source), np.random.default_rng([self.seed, SPLIT])
         held = held_out(codes, self.held_out, random, groups)
         unlabelled = source[~held] if X_target is None else self._prepared(X_target)
@@ -120,7 +119,7 @@ class CAT:
         batch = min(self.batch, len(data.source_train), len(data.target_train))
         recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
         if recipe.calibration is None and recipe.final is None:
-            recipe = replace(recipe, final="Temperature")
+            recipe = replace(recipe, final=Temperature())
         device, watch = chosen_device(self.device), None
         if X_target is not None and y_target is not None:
             truth, zeros = self._codes(y_target, "y_target", len(X_target)), np.zeros(len(X_target), dtype=np.int64)
@@ -188,8 +187,6 @@ class CAT:
                 raise InputError(f"{name} must be a whole number from {least} on, not {value!r:.40}", name)
         if not 0 < self.held_out < 1:
             raise InputError(f"held_out must lie between 0 and 1, not {self.held_out:g}", "held_out")
-        if not isinstance(self.encoder, str | nn.Module | None):
-            raise InputError("encoder: give the name of an encoder or a torch module, not a class", "encoder")
         if isinstance(self.method, Recipe):
             self.name, recipe = "custom", self.method
         else:
@@ -197,8 +194,7 @@ class CAT:
                 self.name = find_recipe(str(self.method))
             recipe = RECIPES[self.name].for_input(self.input or RECIPES[self.name].input)
         if self.encoder is not None:
-            encoder = GivenModule(self.encoder) if isinstance(self.encoder, nn.Module) else self.encoder
-            recipe = replace(recipe, encoder=cast("str", encoder))
+            recipe = replace(recipe, encoder=find_encoder(self.encoder))
         if self.epochs is not None:
             return recipe.in_epochs(self.epochs)
         begins = {part.name: part.start(recipe.schedule) for part in recipe.ingredients}
@@ -225,19 +221,6 @@ class CAT:
                 what = f"{label!r:.40} (window {window}) is no class of the source"
                 raise InputError(f"{name}: {what}; leave it out", name)
         return np.array([places[label] for label in labels], dtype=np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class GivenModule(Encoder):
-    """A user's module as encoder; each training has a copy of it."""
-
-    module: nn.Module
-
-    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:  # noqa: ARG002
-        return copy.deepcopy(self.module)
-
-    def __str__(self) -> str:
-        return type(self.module).__name__
 
 
 def read_windows(values: Any, name: str, shape: tuple[int, ...] | None = None) -> Floats:

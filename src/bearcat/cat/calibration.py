@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from bearcat.data.tasks import UNKNOWN
 from bearcat.errors import InputError
 
 AnyArray = Tensor | NDArray[Any]
@@ -267,6 +268,27 @@ def accuracy(scores: Array, labels: AnyArray, weight: AnyArray | None = None) ->
     0.5
     """
     return like(scores, read(scores, labels, weight, ("scores", "labels", "weight")).accuracy())
+
+
+def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor) -> dict[str, Tensor]:
+    """Accuracy and calibration of each run (run,), NaN for a run without a known class; other windows do not count.
+
+    Balanced accuracy is the mean of the classes' own; macro-F1 that of 2·hits / (windows of the class + called so),
+    without classes that neither are there nor are called.
+    """
+    known, plain = (labels != UNKNOWN).double(), logits.softmax(dim=-1)
+    calibrated = plain if calibration is None else calibration.probabilities(logits)
+    found = {"nll": nll(calibrated, labels, known), "brier": brier(calibrated, labels, known)}
+    for suffix, likely in {"": calibrated, "_uncalibrated": plain}.items():
+        found[f"accuracy{suffix}"] = accuracy(likely, labels, known)
+        found |= {f"{name}{suffix}": ece(likely, labels, known, bins) for name, bins in (("ece", 10), ("ece15", 15))}
+    classes = torch.arange(logits.shape[-1], device=logits.device)
+    member, called = ((codes[..., None] == classes).double() for codes in (labels, calibrated.argmax(dim=-1)))
+    confusion = member.mT @ called  # (run, class, called): windows
+    hits, windows = confusion.diagonal(dim1=1, dim2=2), confusion.sum(dim=2)
+    found["balanced_accuracy"] = (hits / windows).nanmean(dim=1)  # 0/0, a class without windows, is NaN
+    found["macro_f1"] = (2 * hits / (windows + confusion.sum(dim=1))).nanmean(dim=1)
+    return found
 
 
 def _binned(sample: Sample, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -26,7 +26,6 @@ from bearcat.fast.stacked import ModuleOfRun, of_all_runs, uniform
 
 if TYPE_CHECKING:
     from bearcat.cat.networks import InputScaling
-    from bearcat.cat.recipes import Schedule
     from bearcat.cat.state import TrainingState
     from bearcat.data.inputs import Input
 
@@ -47,6 +46,39 @@ def check_choices(settings: Any, prefix: str) -> None:
         value, known = getattr(settings, setting.name), setting.metadata.get("known")
         if known is not None and value not in known:
             raise InputError(f"setting '{prefix}{setting.name}' is '{value}'{suggest(value, known)}")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When things happen, in epochs (docs/method.md). An epoch is one pass over the source's training windows.
+
+    >>> Schedule().scaled(30).align_from
+    5
+    """
+
+    epochs: int = 300
+    batch: int = 64
+    rate: float = 1e-3
+    weight_decay: float = 1e-5  # ℓ2, in the gradient
+    drops: tuple[int, ...] = (150, 250)  # the rate is multiplied by `drop_factor` from these epochs on
+    drop_factor: float = 0.1
+    align_from: int = 50  # T_DA: domain loss and MCC
+    label_from: int = 50  # T_PL: teacher and pseudo-labels; 100 for frequency input
+    calibrate_from: int = 150  # T_cal
+
+    def scaled(self, epochs: int) -> Schedule:
+        """The same course in fewer or more epochs: every phase keeps its share."""
+        if epochs < 1:
+            raise InputError(f"epochs must be at least 1, not {epochs}")
+        begins = self.align_from, self.label_from, self.calibrate_from, *self.drops
+        align, label, calibrate, *drops = (round(epoch * epochs / self.epochs) for epoch in begins)
+        return replace(
+            self, epochs=epochs, drops=tuple(drops), align_from=align, label_from=label, calibrate_from=calibrate
+        )
+
+    def learning_rate(self, epoch: int) -> float:
+        """The rate in this epoch: it drops by the factor at each of the drops."""
+        return self.rate * self.drop_factor ** sum(epoch >= drop for drop in self.drops)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,14 +1,17 @@
-"""The losses of the paper, of one run: L_C, L_MCC and L_DC (Section 3.4); L_PL is in teacher.py.
+"""The losses of the paper (Section 3.4.1), of one run: L_C, L_MCC and L_DC; L_PL is in teacher.py. Then SAM's climb.
 
-Each reads a view of the step (ingredient.View) and returns a scalar; `objective` in algorithm.py takes them of all runs
-and adds them up.
+A loss reads a view of the step (ingredient.View) and returns a scalar; `objective` in algorithm.py takes them of all
+runs and adds them up. SAM takes two gradients in a step: one at the weights, along which `climb` moves them uphill, and
+one there, with which they are updated from where they were (`train_step`).
 
 >>> L_C = supervised(view)
+>>> before = climb(weights, gradients, radius=0.05)
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bearcat.cat import networks
-from bearcat.cat.ingredient import Loss, View
+from bearcat.cat.ingredient import Ingredient, Loss, View
 
 
 def supervised(view: View) -> Tensor:
@@ -104,3 +107,31 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
     share = functional.softmax(logarithms + weight.log()[:, None], dim=0)  # (batch, class), 1 over a batch
     rows = (share * probabilities).sum(dim=0)  # (class,): what is no confusion
     return 1 - rows.mean()
+
+
+@dataclass(frozen=True)
+class Sharpness(Ingredient):
+    """Sharpness-aware minimisation (SAM, Foret et al. 2021) of L_C + L_PL + L_MCC: SDAT (Rangwani et al. 2022), which
+    is the paper's asterisk together with MCC (Section 3.4.1).
+
+    >>> RECIPES["DANN*"].find(Sharpness).radius
+    0.05
+    """
+
+    name = "sharpness"
+    adapts = False
+    radius: float = 0.05
+
+
+@torch.no_grad()
+def climb(weights: Sequence[Tensor], gradients: Sequence[Tensor], radius: float) -> list[Tensor]:
+    """Moves every run's weights uphill by the radius: w + radius · g/‖g‖, the norm over all of a run's weights. Returns
+    what they were.
+    """
+    before = [weight.detach().clone() for weight in weights]
+    norms = [torch.linalg.vector_norm(gradient.reshape(len(gradient), -1), dim=1) for gradient in gradients]
+    norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    scale = torch.full_like(norm, radius) / (norm + 1e-12)
+    for weight, gradient in zip(weights, gradients, strict=True):
+        weight += gradient * scale.view(-1, *[1] * (gradient.dim() - 1))
+    return before

@@ -1,9 +1,8 @@
 """Networks for R runs: encoders (a row of ENCODERS says how one is built), the head and the domain classifier.
 
 Layers hold the parameters of all runs, and `Accelerated` modules have kernels that give the same numbers sooner
-(fast/stacked.py). Any torch module that takes windows (batch, channel, point) and knows nothing of runs is an encoder
-too: `PlainModule` gives its weights and buffers a run axis of one, so that optimisers, teachers, checkpoints and model
-folders need not know the difference; such runs train alone.
+(fast/stacked.py). Any torch module that takes windows (batch, channel, point) is an encoder too: `PlainModule` gives
+its weights and buffers a run axis of one. Such runs train alone.
 
 >>> network = build_network("cnn", runs=1, channels=1, points=1024, classes=13)
 >>> logits, features = network(windows, batch_statistics=True, randomness=None)   # windows (run, batch, channel, point)
@@ -12,6 +11,7 @@ folders need not know the difference; such runs train alone.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -30,12 +30,13 @@ from bearcat.errors import InputError, check_range
 from bearcat.fast import native, stacked
 from bearcat.fast.stacked import Accelerated, Randomness, StackedConvolution, StackedDense, StackedNorm
 from bearcat.plugins import error_sentence
-from bearcat.settings import from_text
+from bearcat.settings import from_text, to_text
 
 FEATURES = 256
 DOMAIN_WIDTH = 1024  # of the domain classifier's layers
 POOLED = 4  # points left of the time axis
 TRIED = 2  # windows of the pass of a plain module that finds out how many features there are
+CHUNK = {"cpu": 1024, "cuda": 8192}  # windows of all runs together that go through a network at once
 SHORTEST = 33  # points of a window, so that adaptive pooling has four to choose from
 
 
@@ -91,10 +92,7 @@ class ConvolutionalEncoder(Accelerated):
 
 
 def _pooled(values: Tensor) -> Tensor:
-    """Adaptive max pooling of (batch, channel, 1, time) to POOLED points.
-
-    ONNX has none, so an exported graph takes the largest of each part.
-    """
+    """(batch, channel, 1, time) → POOLED points: the largest of each part. ONNX has no adaptive max pooling."""
     if not torch.compiler.is_exporting():
         return functional.adaptive_max_pool2d(values, (1, POOLED))
     time = values.shape[-1]
@@ -122,7 +120,7 @@ class DenseEncoder(Accelerated):
 
 
 class InputScaling(nn.Module):
-    """(window − mean) · factor, point by point: what methods.before_training found, (run, channel, point) each."""
+    """(window − mean) · factor, point by point: what methods.transforms found, (run, channel, point) each."""
 
     def __init__(self, mean: Tensor, factor: Tensor) -> None:
         super().__init__()
@@ -137,7 +135,7 @@ class InputScaling(nn.Module):
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Torch's global generators, from which plain modules draw, start from this seed, and are put back at the end."""
+    """Torch's global generators, from which plain modules draw, start from this seed; put back at the end."""
     on_gpu = device is not None and device.type == "cuda"
     with torch.random.fork_rng([device] if on_gpu else []):
         torch.default_generator.manual_seed(seed)
@@ -164,9 +162,7 @@ class PlainModule(nn.Module):
     def forward(
         self, windows: Tensor, batch_statistics: bool, randomness: Randomness | None, parts: Sequence[int] = ()
     ) -> Tensor:
-        """As ConvolutionalEncoder: normalisation follows `batch_statistics`, everything else that knows training from
-        evaluation (dropout) whether there is `randomness`.
-        """
+        """Normalisation follows `batch_statistics`; all else is in training where there is `randomness`."""
         self.module.train(randomness is not None)
         for part in self.module.modules():
             if isinstance(part, _NormBase):
@@ -220,6 +216,10 @@ class Encoder:
         """
         raise NotImplementedError(f"{type(self).__name__} does not build a module")
 
+    def __str__(self) -> str:
+        """`NAME:SETTING=VALUE` with every setting, from which `find_encoder` makes it again."""
+        return to_text(self, ENCODERS)
+
 
 @dataclass(frozen=True)
 class CNN(Encoder):
@@ -227,8 +227,7 @@ class CNN(Encoder):
 
     shortest, stacks = SHORTEST, True
 
-    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:
-        del points  # adaptive pooling takes any number
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:  # noqa: ARG002
         return ConvolutionalEncoder(runs, channels, dropout)
 
 
@@ -266,13 +265,30 @@ ENCODERS: dict[str, type[Encoder]] = {"cnn": CNN, "dense": Dense, "linear": Line
 """
 
 
-def find_encoder(text: str | Encoder) -> Encoder:
-    """The encoder that `NAME` or `NAME:SETTING=VALUE` describes; one that is given is itself.
+@dataclass(frozen=True, eq=False)
+class GivenModule(Encoder):
+    """A user's module as encoder; each training has a copy of it."""
+
+    module: nn.Module
+
+    def build(self, runs: int, channels: int, points: int, dropout: float) -> nn.Module:  # noqa: ARG002
+        return copy.deepcopy(self.module)
+
+    def __str__(self) -> str:
+        return type(self.module).__name__
+
+
+def find_encoder(encoder: Encoder | str | nn.Module) -> Encoder:
+    """The encoder that `NAME` or `NAME:SETTING=VALUE` describes, or that a module is; one that is given is itself.
 
     >>> find_encoder("dense:widths=64,32").widths
     (64, 32)
     """
-    return text if isinstance(text, Encoder) else from_text(text, ENCODERS, "encoder")
+    if isinstance(encoder, str):
+        return from_text(encoder, ENCODERS, "encoder")
+    if not isinstance(encoder, Encoder | nn.Module):
+        raise InputError("encoder: give the name of an encoder or a torch module, not a class", "encoder")
+    return GivenModule(encoder) if isinstance(encoder, nn.Module) else encoder
 
 
 class Network(nn.Module):
@@ -300,36 +316,42 @@ class Network(nn.Module):
         return self.head(features), features
 
 
+@torch.no_grad()
+def predict(network: Network, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits (run, window, class) and features (run, window, 256) in evaluation mode, a chunk at a time."""
+    size = max(1, CHUNK.get(values.device.type, 1024) // values.shape[0])
+    parts = [network(values[:, start : start + size]) for start in range(0, values.shape[1], size)]
+    return torch.cat([logits for logits, _ in parts], dim=1), torch.cat([features for _, features in parts], dim=1)
+
+
 def build_network(
-    encoder: str, runs: int, channels: int, points: int, classes: int, dropout: float = 0.5, seed: int = 0
+    encoder: Encoder | str, runs: int, channels: int, points: int, classes: int, dropout: float = 0.5, seed: int = 0
 ) -> Network:  # fmt: skip
-    """A network with this encoder (`NAME:SETTING=VALUE`). A plain module draws its weights from the seed, with the
-    layers that it has; `initialise` draws those of all others.
+    """A network with this encoder. A plain module draws its weights from the seed; `initialise` draws all others.
 
     >>> build_network("cnn", runs=4, channels=2, points=1024, classes=3).head.weight.shape
     torch.Size([4, 3, 256])
     """
     row = find_encoder(encoder)
     if points < row.shortest:
-        raise InputError(
-            f"windows of {points} points are too short for the encoder '{encoder}'; use at least {row.shortest}"
-        )
+        short = f"windows of {points} points are too short for the encoder '{encoder}'"
+        raise InputError(f"{short}; use at least {row.shortest}")
     with seeded(seed):
         module = row.build(runs, channels, points, dropout)
         if not isinstance(module, Accelerated):
             if runs > 1:
                 raise InputError(f"the encoder '{encoder}' is a plain module, which trains alone, not in a stack")
-            module = PlainModule(module, (channels, points), encoder)
+            module = PlainModule(module, (channels, points), str(encoder))
     return Network(module, runs, classes)
 
 
-def select_run(network: Network, run: int, encoder: str, channels: int, points: int) -> Network:
+def select_run(network: Network, run: int, encoder: Encoder | str, channels: int, points: int) -> Network:
     """One run of a stack as `restore` makes it, on the CPU."""
     state = {name: value[run : run + 1].cpu() for name, value in network.state_dict().items()}
     return restore(encoder, state, channels, points)
 
 
-def restore(encoder: str, state: Mapping[str, Tensor], channels: int, points: int) -> Network:
+def restore(encoder: Encoder | str, state: Mapping[str, Tensor], channels: int, points: int) -> Network:
     """The network of one run with these weights and buffers, which predicts and is not trained further."""
     network = build_network(encoder, 1, channels, points, state["head.bias"].shape[1])
     if "scaling.mean" in state:

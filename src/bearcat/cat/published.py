@@ -5,7 +5,7 @@
 pass, and fits the calibration at an epoch's end instead of its start; the calibrators' searches are at the end.
 
 >>> RECIPES["CAT*-Temperature"].with_settings({"published": "true"}).calibration
-'Temperature:bounds=none'
+Temperature(bounds=None)
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SGD_STEPS, SGD_RATE, SGD_MOMENTUM = 5000, 0.01, 0.9  # of vector and matrix scal
 
 def settings_of(recipe: Recipe) -> dict[str, str]:
     """The settings that go with `published=true`, by the names that `--method-set` takes."""
-    calibrator, parts = (recipe.calibration or "").partition(":")[0], {part.name for part in recipe.ingredients}
+    calibrator, parts = type(recipe.calibration).__name__, {part.name for part in recipe.ingredients}
     options = {name: text for name, text in OPTIONS.items() if "." not in name or name.partition(".")[0] in parts}
     return options | {f"calibration.{name}": text for name, text in CALIBRATORS_OPTIONS.get(calibrator, {}).items()}
 
@@ -74,11 +74,9 @@ def start_epoch(state: TrainingState) -> None:
     running statistics become its own, and the thresholds count what it predicts; at T_PL it is overwritten by the
     student after it has counted. Without a teacher the pass goes through the student.
     """
-    from bearcat.cat import evaluate  # which knows all recipes, and they this module
-
     recipe, schedule, epoch = state.recipe, state.recipe.schedule, state.epoch
     if recipe.calibration and epoch > schedule.calibrate_from and state.calibration is None:
-        evaluate.calibrate(state)  # what the epoch before a resume ended with
+        teacher.calibrate(state, recipe.calibration)  # what the epoch before a resume ended with
     labels = recipe.find(SelfTraining)
     if labels is None:
         predict_in_training(state, state.student, live=True)

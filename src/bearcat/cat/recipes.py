@@ -11,71 +11,67 @@ Nothing here imports torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from bearcat.cat import published
-from bearcat.cat.ingredient import KINDS, Ingredient
-from bearcat.cat.losses import Adversarial, Confusion
-from bearcat.cat.sam import Sharpness
+from bearcat.cat.calibration import Calibrator, Evidence
+from bearcat.cat.ingredient import KINDS, Ingredient, Schedule
+from bearcat.cat.losses import Adversarial, Confusion, Sharpness
+from bearcat.cat.networks import CNN, Dense, Encoder, Linear, find_encoder
+from bearcat.cat.scaling import CPCS, Matrix, Temperature, Vector
 from bearcat.cat.teacher import SelfTraining, Teacher
-from bearcat.errors import InputError, suggest
-from bearcat.methods import alignments, views
-from bearcat.methods.before_training import KnownStates, Standardise
+from bearcat.errors import InputError, naming_place, suggest
+from bearcat.methods import alignments
 from bearcat.methods.matching import MatchClusters
-from bearcat.settings import find_name, override, to_plain
+from bearcat.methods.target_calibration import PseudoCal, RecordingConfidence, TargetConfidence, TransCal
+from bearcat.methods.transforms import KnownStates, Standardise, StrongView, WeakView
+from bearcat.settings import find_name, from_text, override, to_plain, to_text
 
 Kind = TypeVar("Kind", bound=Ingredient)
+CALIBRATORS: dict[str, type[Calibrator]] = {
+    "Temperature": Temperature, "Vector": Vector, "Matrix": Matrix, "CPCS": CPCS, "TransCal": TransCal,
+    "TargetConfidence": TargetConfidence, "PseudoCal": PseudoCal, "RecordingConfidence": RecordingConfidence,
+}  # fmt: skip
+"""All calibrators by name, the paper's and those that look at the target; a row more is a calibrator more.
+
+>>> CALIBRATORS["Temperature"]().bounds
+(1.0, 100.0)
+"""
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """When things happen, in epochs (docs/method.md). An epoch is one pass over the source's training windows.
+def find_calibrator(text: str | Calibrator) -> Calibrator:
+    """The calibrator that `NAME` or `NAME:SETTING=VALUE` describes; one that is given is itself. InputError if it needs
+    what is no evidence.
 
-    >>> Schedule().scaled(30).align_from
-    5
+    >>> find_calibrator("Temperature:bounds=0.5,100").bounds
+    (0.5, 100.0)
     """
-
-    epochs: int = 300
-    batch: int = 64
-    rate: float = 1e-3
-    weight_decay: float = 1e-5  # ℓ2, in the gradient
-    drops: tuple[int, ...] = (150, 250)  # the rate is multiplied by `drop_factor` from these epochs on
-    drop_factor: float = 0.1
-    align_from: int = 50  # T_DA: domain loss and MCC
-    label_from: int = 50  # T_PL: teacher and pseudo-labels; 100 for frequency input
-    calibrate_from: int = 150  # T_cal
-
-    def scaled(self, epochs: int) -> Schedule:
-        """The same course in fewer or more epochs: every phase keeps its share."""
-        if epochs < 1:
-            raise InputError(f"epochs must be at least 1, not {epochs}")
-        begins = self.align_from, self.label_from, self.calibrate_from, *self.drops
-        align, label, calibrate, *drops = (round(epoch * epochs / self.epochs) for epoch in begins)
-        return replace(
-            self, epochs=epochs, drops=tuple(drops), align_from=align, label_from=label, calibrate_from=calibrate
-        )
-
-    def learning_rate(self, epoch: int) -> float:
-        """The rate in this epoch: it drops by the factor at each of the drops."""
-        return self.rate * self.drop_factor ** sum(epoch >= drop for drop in self.drops)
+    calibrator = from_text(text, CALIBRATORS, "calibrator") if isinstance(text, str) else text
+    name, known = type(calibrator).__name__, [field.name for field in fields(Evidence)]
+    if not is_dataclass(calibrator) or type(calibrator).__hash__ is None:
+        raise InputError(f"the calibrator '{name}' must be a dataclass; write @dataclass(frozen=True) above it")
+    for need in getattr(calibrator, "needs", ()):
+        if need not in known:
+            raise InputError(f"the calibrator '{name}' needs '{need}', which is no evidence{suggest(need, known)}")
+    return calibrator
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A method. Encoder and calibration are rows of ENCODERS and CALIBRATORS, written as `NAME:SETTING=VALUE`.
+    """A method. Encoder and calibrators are values; where a text is given (`NAME:SETTING=VALUE`), it is read.
 
-    >>> recipe = Recipe((SelfTraining(), Adversarial(weight=0.5)), calibration="Temperature", encoder="dense")
-    >>> recipe.in_epochs(40).with_settings({"labels.tau": "0.95"}).find(SelfTraining).tau
-    0.95
+    >>> recipe = Recipe((SelfTraining(), Adversarial(weight=0.5)), calibration=Temperature(bounds=(0.5, 100.0)))
+    >>> recipe.in_epochs(40).with_settings({"labels.tau": "0.95", "encoder": "dense:widths=64"}).encoder.widths
+    (64,)
     """
 
     ingredients: tuple[Ingredient, ...] = ()
-    calibration: str | None = None  # of the reported network, from T_cal on
-    final: str | None = None  # calibrator of the finished network instead, which training does not see
-    encoder: str = "cnn"
-    input: str = "time"  # a row of INPUTS, where a user names none
+    calibration: Calibrator | None = None  # of the reported network, from T_cal on
+    final: Calibrator | None = None  # of the finished network instead, which training does not see
+    encoder: Encoder = field(default_factory=CNN)
+    # A row of INPUTS, where a user names none: by name, because what it is depends on the recordings (`Input.suited`).
+    input: str = "time"
     schedule: Schedule = field(default_factory=Schedule)
     dropout: float = 0.5
     published: bool = False  # whatever the published code does otherwise (published.py), which our default does not
@@ -85,6 +81,10 @@ class Recipe:
     balance: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "encoder", find_encoder(self.encoder))
+        for name in ("calibration", "final"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, find_calibrator(getattr(self, name)))
         names = [ingredient.name for ingredient in self.ingredients]
         for ingredient in self.ingredients:
             if not isinstance(ingredient, (*KINDS, Sharpness)):
@@ -106,10 +106,13 @@ class Recipe:
 
     def change(self, name: str, **changes: Any) -> Recipe:
         """The recipe with other numbers of the ingredient called so."""
-        if all(ingredient.name != name for ingredient in self.ingredients):
+        if all(part.name != name for part in self.ingredients):
             raise InputError(f"the method has no '{name}' to be changed; choose another method")
-        changed = (replace(part, **changes) if part.name == name else part for part in self.ingredients)
-        return replace(self, ingredients=tuple(changed))
+        return self._with({part.name: replace(part, **changes) for part in self.ingredients if part.name == name})
+
+    def _with(self, changed: Mapping[str, Ingredient]) -> Recipe:
+        """The recipe with these ingredients in place of those of their names."""
+        return replace(self, ingredients=tuple(changed.get(part.name, part) for part in self.ingredients))
 
     @property
     def adapts(self) -> bool:
@@ -146,8 +149,20 @@ class Recipe:
             return {"kind": type(part).__name__, **phase, **to_plain(part)}
 
         parts = {ingredient.name: described(ingredient) for ingredient in self.ingredients}
-        plain = to_plain(self) | {"ingredients": parts, "adapts": self.adapts}
+        plain = to_plain(self) | self.texts() | {"ingredients": parts, "adapts": self.adapts}
         return {name: value for name, value in plain.items() if name != "final" or value}
+
+    def texts(self) -> dict[str, str | None]:
+        """Encoder and calibrators as they are written: the encoder with every setting, since weights depend on it."""
+        calibrators = {name: getattr(self, name) for name in ("calibration", "final")}
+        texts = {name: value and to_text(value, CALIBRATORS, every=False) for name, value in calibrators.items()}
+        return {"encoder": str(self.encoder)} | texts
+
+    def rows(self) -> dict[str, Any]:
+        """Everything it is made of whose code may be a user's own, by name."""
+        rows: dict[str, Any] = {f"ingredients.{part.name}": part for part in self.ingredients}
+        rows |= {"encoder": self.encoder, "calibration": self.calibration, "final": self.final}
+        return {name: row for name, row in rows.items() if row is not None}
 
     def with_settings(self, texts: Mapping[str, str]) -> Recipe:
         """The recipe with some settings changed: {"labels.tau": "0.95", "encoder": "dense", "schedule.batch": "32"}."""
@@ -161,28 +176,25 @@ class Recipe:
 
     def _with_setting(self, name: str, text: str) -> Recipe:
         part, dot, setting = name.partition(".")
-        if not dot:
-            return override(self, {name: text})
-        if part == "encoder":
-            return replace(self, encoder=f"{self.encoder}:{setting}={text}")
-        if name == "calibration.kind":
-            return replace(self, calibration=text)
-        if part == "calibration" and self.calibration is not None:
-            return replace(self, calibration=f"{self.calibration}:{setting}={text}")
         if name == "schedule.epochs":
             raise InputError(f"setting '{name}' would leave every phase where it is; use epochs, which scales them")
-        if part == "schedule":
-            return replace(self, schedule=override(self.schedule, {setting: text}))
+        if name in ("encoder", "calibration", "final"):
+            none = name != "encoder" and text.lower() == "none"
+            return replace(self, **{name: None if none else text})  # type: ignore[arg-type]  # which reads it
+        if not dot:
+            return override(self, {name: text})
+        if is_dataclass(value := getattr(self, part, None)):  # encoder, calibration, final, schedule
+            with naming_place(part):
+                return replace(self, **{part: override(value, {setting: text})})
         for ingredient in self.ingredients:  # or a part of one, such as the teacher
-            inner = ingredient if ingredient.name == part else getattr(ingredient, part, None)
-            if is_dataclass(inner):
-                changed: Any = override(inner, {setting: text})
-                changed = changed if inner is ingredient else replace(ingredient, **{part: changed})
-                others = (changed if other is ingredient else other for other in self.ingredients)
-                return replace(self, ingredients=tuple(others))
+            if ingredient.name == part:
+                return self._with({part: override(ingredient, {setting: text})})
+            if is_dataclass(inner := getattr(ingredient, part, None)):
+                return self.change(ingredient.name, **{part: override(inner, {setting: text})})
         if (named := PARTS.get(part.lower())) is not None:
             raise InputError(f"the settings of {part} begin with '{named[0]}'; use {named[0]}.{setting}")
-        known = {each.name for recipe in RECIPES.values() for each in recipe.ingredients} | {"teacher", "calibration"}
+        known = {ingredient.name for recipe in RECIPES.values() for ingredient in recipe.ingredients}
+        known |= {"teacher", "calibration", "final"}
         if part in known:
             raise InputError(f"the method has no '{part}' whose '{setting}' could be set; choose another method")
         raise InputError(f"unknown ingredient '{part}'{suggest(part, [*known, 'schedule', 'encoder'])}")
@@ -198,21 +210,21 @@ _STARS: dict[str, tuple[Ingredient, ...]] = {
 }
 _DANN = (Adversarial(),)
 _AT = (SelfTraining(), Adversarial())
-_VIEWS = (views.WeakView(), SelfTraining(), views.StrongView(), Adversarial())
+_VIEWS = (WeakView(), SelfTraining(), StrongView(), Adversarial())
 _OF_STUDENT = Teacher(momentum=0.0)  # the student itself, with statistics of the target
 
-FINAL = "TargetConfidence"  # chosen on CWRU and simulated bearings (docs/results.md, "Calibrators for the target")
+FINAL = TargetConfidence()  # chosen on CWRU and simulated bearings (docs/results.md, "Calibrators for the target")
 PHYSICAL_EPOCHS = 60  # the classes are apart from the start, so a fifth of the paper's course will do
 
 
 def _physical(
-    *ingredients: Ingredient, first: tuple[Ingredient, ...] = (), by: str = "domain", encoder: str = "dense",
+    *ingredients: Ingredient, first: tuple[Ingredient, ...] = (), by: str = "domain", encoder: type[Encoder] = Dense,
     **settings: Any,
 ) -> Recipe:  # fmt: skip
     """A recipe for physical inputs, whose points are standardised; one with a calibrator ends with the target's."""
     final = FINAL if settings.get("calibration") else None
     settings = {"input": "physics"} | settings
-    recipe = Recipe((*first, Standardise(by), *ingredients), final=final, encoder=encoder, **settings)
+    recipe = Recipe((*first, Standardise(by), *ingredients), final=final, encoder=encoder(), **settings)
     return recipe.in_epochs(PHYSICAL_EPOCHS)
 
 
@@ -225,9 +237,9 @@ GROUPS: dict[str, dict[str, Recipe]] = {
         "AT-fixed": Recipe((SelfTraining(threshold="fixed"), Adversarial())),
         **{f"AT{sign}": Recipe((*_AT, *more)) for sign, more in _STARS.items()},
         **{
-            f"CAT{sign}-{kind}": Recipe((*_AT, *more), calibration=kind)
+            f"CAT{sign}-{kind.__name__}": Recipe((*_AT, *more), calibration=kind())
             for sign, more in _STARS.items()
-            for kind in ("Temperature", "Vector", "Matrix", "CPCS")
+            for kind in (Temperature, Vector, Matrix, CPCS)
         },
     },
     "Table 1": {  # the other self-training systems that the paper compares
@@ -251,51 +263,36 @@ GROUPS: dict[str, dict[str, Recipe]] = {
     "ours": {
         "AT-views": Recipe(_VIEWS),
         "AT*-views": Recipe((*_VIEWS, *_STARS["*"])),
-        "CAT-views": Recipe(_VIEWS, calibration="Temperature"),
-        "CAT*-views": Recipe((*_VIEWS, *_STARS["*"]), calibration="Temperature"),
-        "CAT*-recordings": Recipe((*_AT, *_STARS["*"]), calibration="Temperature", final="RecordingConfidence"),
-        "CAT-TransCal": Recipe(_AT, calibration="TransCal"),
-        "CAT*-TransCal": Recipe((*_AT, *_STARS["*"]), calibration="TransCal"),
+        "CAT-views": Recipe(_VIEWS, calibration=Temperature()),
+        "CAT*-views": Recipe((*_VIEWS, *_STARS["*"]), calibration=Temperature()),
+        "CAT*-recordings": Recipe((*_AT, *_STARS["*"]), calibration=Temperature(), final=RecordingConfidence()),
+        "CAT-TransCal": Recipe(_AT, calibration=TransCal()),
+        "CAT*-TransCal": Recipe((*_AT, *_STARS["*"]), calibration=TransCal()),
     },
     "ours, on physical inputs": {  # docs/inputs.md; most names begin with the encoder's
         "dense-source-only": _physical(by="source"),
-        "match-clusters": _physical(first=(MatchClusters(),), by="source", calibration="Temperature"),
+        "match-clusters": _physical(first=(MatchClusters(),), by="source", calibration=Temperature()),
         # By the source's temperature to the end: FINAL has the higher ECE on other bearings (docs/LOG.md).
         "unseen-bearings": replace(
-            _physical(first=(KnownStates(),), by="source", calibration="Temperature", input="bearing-orders"),
+            _physical(first=(KnownStates(),), by="source", calibration=Temperature(), input="bearing-orders"),
             final=None,
         ),
-        "dense-MCC": _physical(Confusion(), calibration="Temperature"),
-        "dense-CAT*-Temperature": _physical(*_AT, *_STARS["*"], calibration="Temperature"),
-        "linear-source-only": _physical(by="source", encoder="linear", calibration="Temperature"),
+        "dense-MCC": _physical(Confusion(), calibration=Temperature()),
+        "dense-CAT*-Temperature": _physical(*_AT, *_STARS["*"], calibration=Temperature()),
+        "linear-source-only": _physical(by="source", encoder=Linear, calibration=Temperature()),
     },
 }  # fmt: skip
 RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS.values() for name, recipe in group.items()}
 """All recipes by name; a row more is a recipe more.
 
 >>> RECIPES["CAT*-Temperature"].calibration
-'Temperature'
+Temperature(bounds=(1.0, 100.0))
 """
 # Chosen on CWRU and simulated bearings, where it is as good as any of these on a full target and no worse than the
 # unadapted network on targets that are mostly healthy (docs/protocol.md).
 DEFAULT_RECIPE = "match-clusters"
 # For a target whose bearings are known to be others: it adapts to nothing, so the target may hold anything.
 UNSEEN_RECIPE = "unseen-bearings"
-# Names of v0.3 that are refused, * for any text, with what to use instead; "v0.3" says that nothing else does the same.
-REMOVED = {
-    "dense-moved": "use 'match-clusters', its name now",
-    "shot": "use 'dense-MCC', or v0.3",
-    "dense-shot": "use 'dense-MCC', or v0.3",
-    "dense-coral": "use 'dense-MCC', or v0.3",
-    "dense-dann*": "use 'dense-CAT*-Temperature', or v0.3",
-    "dense-at*": "use 'dense-CAT*-Temperature' with --method-set calibration=none --method-set final=none",
-    "dense-groupdro": "use 'unseen-bearings', or v0.3",
-    "dense-irm": "use 'unseen-bearings', or v0.3",
-    "dense-specimen-*": "use 'unseen-bearings', or v0.3",
-    "at*-mdca": "use 'CAT*-Temperature', or v0.3",
-    "at*-focal": "use 'CAT*-Temperature', or v0.3",
-    "linear-self-training": "use 'linear-source-only', or v0.3",
-}
 # Parts of methods that the paper names, with their name in settings and a method that has them.
 PARTS = {"mcc": ("confusion", "AT+MCC"), "sdat": ("sharpness", "AT+SDAT"), "sam": ("sharpness", "AT+SDAT")}
 
@@ -303,12 +300,9 @@ PARTS = {"mcc": ("confusion", "AT+MCC"), "sdat": ("sharpness", "AT+SDAT"), "sam"
 def find_recipe(name: str) -> str:
     """The name of the recipe called so, in any case; the nearest is suggested if there is none.
 
-    >>> RECIPES[find_recipe("cat*-temperature")].calibration
-    'Temperature'
+    >>> find_recipe("cat*-temperature")
+    'CAT*-Temperature'
     """
-    for pattern, instead in REMOVED.items():
-        if name not in RECIPES and fnmatchcase(name.lower(), pattern):
-            raise InputError(f"there is no method '{name}' any more; {instead}")
     if (part := PARTS.get(name.lower())) is not None and name not in RECIPES:
         raise InputError(f"{name} is a part of methods; did you mean '{part[1]}'?")
     return find_name(name, RECIPES, "method")

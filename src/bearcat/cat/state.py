@@ -1,4 +1,4 @@
-"""Everything that changes while runs are trained: how it begins, its history, its progress, and its checkpoints."""
+"""Everything that changes while runs are trained: how it begins, its history, its checkpoints, its scores."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import math
 import sys
 import time
 import zlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bearcat.cat import published
-from bearcat.cat.calibration import Calibration
-from bearcat.cat.evaluate import find_calibrator
+from bearcat.cat.calibration import Calibration, scores
 from bearcat.cat.ingredient import BeforeTraining, Ingredient, Loss, Prepared, TargetFinding
 from bearcat.cat.networks import (
     DenseEncoder,
@@ -27,14 +26,15 @@ from bearcat.cat.networks import (
     Network,
     PlainModule,
     build_network,
-    find_encoder,
     initialise,
+    predict,
     run_seed,
 )
-from bearcat.cat.recipes import Recipe
-from bearcat.cat.teacher import copy_of
+from bearcat.cat.recipes import RECIPES, Recipe
+from bearcat.cat.teacher import SelfTraining, copy_of
+from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.errors import InputError
-from bearcat.fast.device import Batches, Checked, choose_precision, fast_path, stack_data
+from bearcat.fast.device import Batches, Checked, choose_precision, fast_path, padded_stack, stack_data
 from bearcat.fast.stacked import Randomness, path_of, use_path
 from bearcat.storage import digest_json, load_tensors, tensor_bytes, write_atomically
 
@@ -49,14 +49,6 @@ RESULT_VERSION = 9  # raise it whenever the same settings, seed and data give an
 EVERY = 60.0  # seconds from one line of progress in a log to the next
 SAVE_EVERY = 20.0  # seconds from one checkpoint to the next
 STUDENT, DROPOUT = 20, 22  # streams of randomness; modules of losses have their own (Loss.stream)
-
-
-def recipe_rows(recipe: Recipe) -> dict[str, Any]:
-    """Everything a recipe is made of whose code may be a user's own, by name."""
-    rows: dict[str, Any] = {f"ingredients.{part.name}": part for part in recipe.ingredients}
-    calibrators = {"calibration": recipe.calibration, "final": recipe.final}
-    rows |= {name: find_calibrator(text) for name, text in calibrators.items() if text is not None}
-    return rows | {"encoder": find_encoder(recipe.encoder)}
 
 
 @dataclass(eq=False)
@@ -196,8 +188,6 @@ def begin(runs: Sequence[Run], device: torch.device, precision: str | None, path
     from its own seed.
     """
     recipe = runs[0].recipe
-    for text in filter(None, (recipe.calibration, recipe.final)):
-        find_calibrator(text)
     if any(run.recipe != recipe for run in runs):
         raise InputError("runs of a stack need the same method; train these in stacks of their own")
     prepared = [prepare(run) for run in runs]
@@ -320,6 +310,43 @@ class Checkpoint:
             state.epoch = int(metadata["epoch"])
         except (KeyError, RuntimeError, ValueError) as error:
             raise InputError(f"{path}: is damaged and cannot be continued; delete it to start again") from error
+
+
+def watcher(held_back: Sequence[HeldBack], device: torch.device) -> Callable[[TrainingState], dict[str, Tensor]]:
+    """Evaluates the networks after every epoch: scores of student and teacher, and the accuracy of pseudo-labels."""
+    target = padded_stack([np.asarray(held.target_test.values) for held in held_back], 0, device)
+    target_labels = padded_stack([held.target_test_labels for held in held_back], UNKNOWN, device)
+    train_labels = padded_stack([held.target_train_labels for held in held_back], UNKNOWN, device)
+
+    def watch(state: TrainingState) -> dict[str, Tensor]:
+        measured: dict[str, Tensor] = {}
+        source = state.batches.source_test, state.batches.source_test_labels
+        for name, network in {"student": state.student, "teacher": state.teacher}.items():
+            for domain, (values, labels) in {"source": source, "target": (target, target_labels)}.items():
+                if network is not None:
+                    calibration = state.calibration if network is state.network else None
+                    found = scores(predict(network, values)[0], calibration, labels)
+                    for score in ("accuracy", "ece", "ece_uncalibrated"):
+                        measured[f"{domain}_{score}_{name}"] = found[score]
+        if state.pseudo_labels is not None:
+            selected = (state.pseudo_labels >= 0) & (train_labels != UNKNOWN)
+            right = (state.pseudo_labels == train_labels) & selected
+            measured["pseudo_label_accuracy"] = right.sum(dim=1) / selected.sum(dim=1)  # 0/0 is nan: none was selected
+        return measured
+
+    return watch
+
+
+def unchanged(name: str, recipe: Recipe, history: Mapping[str, Tensor], run: int) -> tuple[str, ...]:
+    """That T was 1 in all epochs, if so: the calibrator changed nothing, and the method is the one without it."""
+    if recipe.find(SelfTraining) is None or "temperature" not in history:
+        return ()
+    temperature = history["temperature"][:, run]  # NaN before T_cal, and where it is more than a temperature
+    if bool(temperature.isnan().all() | (temperature.nan_to_num(1.0) != 1).any()):
+        return ()
+    plain = replace(RECIPES[name], calibration=None, final=None) if name in RECIPES else None
+    twin = next((other for other, row in RECIPES.items() if row == plain), "the same method without a calibrator")
+    return (f"{name} equals {twin} here: T = 1 in all epochs",)
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""The teacher (Section 3.4.2), its pseudo-labels with class-wise thresholds (Section 3.3), and L_PL (Section 3.4.1).
+"""The teacher (Section 3.4.2), its calibration (Section 3.2), its pseudo-labels with class-wise thresholds (Section
+3.3), and L_PL (Section 3.4.1).
 
 The order of an iteration is in algorithm.py; here are the settings and what each of its calls computes.
 
@@ -12,15 +13,19 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from bearcat.cat import losses
+from bearcat.cat.calibration import Calibration, Calibrator, Evidence
 from bearcat.cat.ingredient import Loss, View, choice
+from bearcat.cat.networks import Network, predict
+from bearcat.diagnosis.accuracy import Target, expected_value
 from bearcat.errors import InputError
 
 if TYPE_CHECKING:
-    from bearcat.cat.networks import Network
     from bearcat.cat.state import TrainingState
     from bearcat.fast.device import Batch
 
@@ -149,3 +154,49 @@ def select(probabilities: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
     """Labels and whether each is sure enough: (run, batch, class), (run, class) → (run, batch) int64 and bool."""
     confidence, label = probabilities.max(dim=-1)
     return label, confidence >= thresholds.gather(1, label)
+
+
+def calibrate(state: TrainingState, calibrator: Calibrator) -> None:
+    """Fits the calibration of this epoch, into the memory of the one before, which recorded steps read."""
+    fitted = fit_calibration(state, calibrator)
+    if state.calibration is None:
+        state.calibration = fitted.changed(Tensor.clone)
+    for name, value in fitted.state().items():
+        vars(state.calibration)[name].copy_(value)
+
+
+@torch.no_grad()
+def fit_calibration(state: TrainingState, calibrator: Calibrator) -> Calibration:
+    """The calibration of the reported network (the teacher, if there is one) on the labelled source test windows. Of
+    evidence beyond logits and labels only what the calibrator `needs` is computed.
+    """
+    needed, network, batches = set(getattr(calibrator, "needs", ())), state.network, state.batches
+    logits, features = predict(network, batches.source_test)
+    given: dict[str, Any] = {
+        "source_features": features,
+        "head": lambda features: network.head(features.to(logits.dtype)),
+        "seeds": torch.tensor(batches.seeds),
+    }
+    if "source_train_features" in needed:
+        given["source_train_features"] = predict(network, batches.source_train)[1]
+    if needed & {"target_logits", "target_features", "target_accuracy"}:
+        given["target_logits"], given["target_features"] = predict(network, batches.target_train)
+    if "target_accuracy" in needed:
+        likely = given["target_logits"].double().log_softmax(dim=-1).cpu().numpy()
+        given["target_accuracy"] = [
+            expected_value(Target(windows, checked.recording, checked.said))
+            for windows, checked in zip(likely, state.checks, strict=True)
+        ]
+    if "target_recording" in needed:
+        given["target_recording"] = np.stack([checked.recording for checked in state.checks])
+    labels = batches.source_test_labels
+    weight = equal_classes(labels, logits.shape[-1]) if state.recipe.balance else None
+    return calibrator.fit(Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **given))
+
+
+def equal_classes(labels: Tensor, classes: int) -> Tensor:
+    """Weights (run, window) under which every class there is counts the same and windows count 1 on average."""
+    member = functional.one_hot(labels, classes)
+    counts = member.sum(dim=1, keepdim=True).double()
+    share = labels.shape[1] / (counts > 0).sum(dim=2, keepdim=True)
+    return (member * (share / counts.clamp(min=1))).sum(dim=2)

@@ -6,25 +6,38 @@ report; 130 interrupted.
 `predict` and `diagnose` decide on recordings, `watch` on points of machines; other commands end with 0 when
 they are done.
 
-Commands are functions in three modules; the module of a command is imported when the command is called, and anything
-heavy when it needs that.
+Commands are functions in three modules, and their options are the fields of their requests; the module of a command is
+imported when the command is called, and anything heavy when it needs that.
 """
 
 from __future__ import annotations
 
+import ctypes
+import dataclasses
+import inspect
 import os
 import sys
-from collections.abc import Sequence
+from collections import Counter
 from contextlib import suppress
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
-from typer import Option
+from typer import Option, Typer
+from typer.core import TyperCommand, TyperGroup
 
-from bearcat.cli.options import Commands
-from bearcat.errors import InputError, shown
+from bearcat.errors import InputError, csv_cell, shown, to_json
+from bearcat.settings import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from rich.console import Console
+
+    from bearcat.deploy.opened import Predictor
+    from bearcat.diagnosis.recording import Diagnoses
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # the exit status after Ctrl-C, and after SIGPIPE as shells have it
 BUG = 70  # after an error in bearcat itself; EX_SOFTWARE of sysexits.h
@@ -34,6 +47,18 @@ HOMES = {  # the module of each command, in the order of the help
     "export": "train", "serve": "watch", "mcp": "watch", "methods": "train", "watch": "watch", "data": "recordings",
     "bench": "train",
 }  # fmt: skip
+KEPT_MEMORY = {-1: 1 << 27, -3: 1 << 25}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h, bytes
+Function = TypeVar("Function", bound="Callable[..., Any]")
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+Names = list[str] | None  # of an option that may be repeated
+Root = Annotated[Path | None, Option(metavar="FOLDER", help="The dataset's folder.  [default: $BEARCAT_DATA/NAME]")]
+Domains = Annotated[
+    Names, Option("--domain", metavar="NAME", help="A domain to read (name or index); repeat for more.")
+]
+Healthy = Annotated[Names, Option(metavar="FILE", help="A good recording of the point, or a folder; repeat for more.")]
+Set = Annotated[Names, Option("--set", metavar="NAME=VALUE", help="A setting of the dataset; repeat for more.")]
+Form = Literal["table", "csv", "json"]
+Format = Annotated[Form, Option("--format", metavar="table|csv|json", help="How results are printed.")]
 
 
 def application(words: Sequence[str] = ()) -> Commands:
@@ -112,3 +137,140 @@ def _top(version: Annotated[bool, Option("--version", help="Print the version an
 
         print(f"bearcat {__version__}")
         raise typer.Exit
+
+
+class Command(TyperCommand):
+    """A command that refuses options that are given twice."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(order).items():
+            if times > 1 and option.param_type_name == "option" and not getattr(option, "multiple", False):
+                raise InputError(f"{option.opts[0]}: is given {times} times; give it once")
+        return super().parse_args(ctx, args)
+
+
+class Group(TyperGroup):
+    """Commands, whose list is printed where none is named."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
+
+
+class Commands(Typer):
+    """Commands of this kind, with plain help."""
+
+    def __init__(self, cls: type[Group] = Group, **settings: Any) -> None:
+        super().__init__(cls=cls, add_completion=False, rich_markup_mode=None, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
+        return super().command(name, cls=Command, **settings)
+
+
+def takes(kind: type[Request]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command an option for each field of its `request`."""
+    hints = get_type_hints(kind)
+
+    def parameter(field: dataclasses.Field[Any]) -> inspect.Parameter:
+        hint, about, text = hints[field.name], field.metadata, field.metadata["help"]
+        value: Any = bool if hint is bool else Names if hint == tuple[str, ...] else str | None
+        if value == str | None and field.default not in (None, ""):
+            text += f"  [default: {field.default}]"
+        flag = about["flag"] or f"--{field.name.replace('_', '-')}"
+        option = Option(flag, metavar=about["metavar"] or None, help=text)
+        default = False if hint is bool else None
+        return inspect.Parameter(field.name, KEYWORD_ONLY, default=default, annotation=Annotated[value, option])
+
+    fields = {field.name: parameter(field) for field in dataclasses.fields(kind)}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**values: Any) -> None:
+            command(request=kind.of(**{name: values.pop(name) for name in fields}), **values)
+
+        arguments = inspect.signature(command, eval_str=True).parameters.values()
+        others = [argument.replace(kind=KEYWORD_ONLY) for argument in arguments if argument.name != "request"]
+        parameters = [*others, *fields.values()]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
+
+
+def use_one_core() -> None:
+    """One thread for numpy and torch, unless the environment says otherwise, and memory that stays with this process:
+    clearing new pages takes longer than filling them. Call it before numpy is loaded.
+    """
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    if sys.platform == "linux":
+        with suppress(AttributeError, OSError):  # another library of C than the usual one
+            library = ctypes.CDLL(None)
+            for option, size in KEPT_MEMORY.items():
+                library.mallopt(option, size)
+
+
+def console(to_error: bool = False) -> Console:
+    """Where tables and bars go; a pipe gets the width a table wants. Names of files are text, not markup."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() or to_error else 10_000
+    return Console(stderr=to_error, width=width, markup=False, emoji=False)
+
+
+def print_note(sentence: str, kind: str = "note") -> None:
+    print(f"{kind}: {shown(sentence)}", file=sys.stderr)
+
+
+def print_lines(*texts: str, flush: bool = False) -> None:
+    """Texts with untrusted names in them, line by line, whose control characters are escaped."""
+    print("\n".join(shown(line) for text in texts for line in text.split("\n")), flush=flush)
+
+
+def print_table(rows: Sequence[Mapping[str, str]], right: Collection[str] = (), title: str | None = None) -> None:
+    """A table without lines; columns of `right` are aligned there and do not wrap. Nothing where there are no rows."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in rows[0] if rows else ():
+        number = column in right
+        table.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=number)
+    for row in rows:
+        table.add_row(*map(shown, row.values()))
+    screen = console()
+    with screen.capture() as text:  # rich itself would end with 1, an alarm, after a broken pipe
+        screen.print(table)
+    print(text.get() if rows else "", end="")
+
+
+def print_data(form: str, name: str, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
+    """Rows as csv, or as a list of this name in JSON."""
+    import csv
+
+    if form == "json":
+        print(to_json({name: rows}, indent=1), flush=True)
+        return
+    writer = csv.DictWriter(sys.stdout, list(columns), extrasaction="ignore")
+    writer.writeheader()
+    writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
+    sys.stdout.flush()
+
+
+def print_recordings(diagnoses: Diagnoses) -> None:
+    print_table(diagnoses.table(), right=("confidence", "agreement", "unfamiliar"))
+
+
+def print_decision(model: Predictor) -> None:
+    """The recommendation for a model, unless it is simply to be used."""
+    if model.decision.action != "use" or model.decision.reasons:
+        print_note(f"of the run that made this model: {model.decision.sentence}")
+
+
+def reading_bar() -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """A progress bar of recordings that are read."""
+    from functools import partial
+
+    from rich.progress import track
+
+    return partial(track, description="reading", console=console(to_error=True), transient=True)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from bearcat.cli import options
-from bearcat.cli.options import Commands, print_data, print_lines, print_note, print_table, takes
+from bearcat import cli
+from bearcat.cli import Commands, print_data, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError
 from bearcat.settings import DataRequest, DiagnoseRequest, pairs
 
@@ -25,14 +25,12 @@ Files = Annotated[list[Path], Argument(metavar="FILES", help="Recordings, folder
 
 
 @takes(DiagnoseRequest)
-def diagnose(
-    files: Files, request: DiagnoseRequest, form: options.Format = "table", healthy: options.Healthy = None
-) -> None:
+def diagnose(files: Files, request: DiagnoseRequest, form: cli.Format = "table", healthy: cli.Healthy = None) -> None:
     """Diagnose recordings by the fault lines of their bearing. No model and no training is needed.
 
     Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input.
     """
-    options.use_one_core()
+    cli.use_one_core()
     from bearcat.deploy import diagnose as run
 
     raise typer.Exit(_print_diagnoses(run(files, None, healthy or [], request), form))
@@ -43,21 +41,21 @@ def predict(
     model: Annotated[Path, Argument(metavar="MODEL", help="A model's folder, a file that ends in .onnx, or general.")],
     files: Files,
     request: DiagnoseRequest,
-    form: options.Format = "table",
-    healthy: options.Healthy = None,
+    form: cli.Format = "table",
+    healthy: cli.Healthy = None,
 ) -> None:
     """Diagnose recordings with a model and by their fault lines.
 
     Exit status: 0 all ok, 1 an alarm, 3 no alarm but something to check, 2 bad input. A file that cannot be read is
     one to check; the others are diagnosed.
     """
-    options.use_one_core()
+    cli.use_one_core()
     from bearcat.deploy import diagnose as run
     from bearcat.deploy.opened import open_model
     from bearcat.diagnosis.recording import AlarmRule
 
     opened = open_model(model)
-    options.print_decision(opened)
+    cli.print_decision(opened)
     if not request.alarm and AlarmRule.of(opened.classes).classes == set(opened.classes):
         print_note("no class is called healthy or normal, so each is an alarm; choose with --alarm")
     raise typer.Exit(_print_diagnoses(run(files, opened, healthy or [], request), form))
@@ -86,7 +84,7 @@ def _print_diagnoses(diagnoses: Diagnoses, form: str) -> int:
         print_data(form, "recordings", rows, COLUMNS)
         print_note(diagnoses.summary)
     else:
-        options.print_recordings(diagnoses.worst_first if decided else diagnoses[:0])
+        cli.print_recordings(diagnoses.worst_first if decided else diagnoses[:0])
         print_lines(diagnoses.summary)
     return diagnoses.exit_status if decided or not diagnoses else 2  # 2: nothing could be decided
 
@@ -165,11 +163,11 @@ def list_datasets() -> None:
 @data.command()
 def fetch(
     name: Name,
-    root: options.Root = None,
+    root: cli.Root = None,
     accept_licence: Annotated[
         bool, Option("--accept-licence", help="You have read the licence and accept it.")
     ] = False,
-    settings: options.Set = None,
+    settings: cli.Set = None,
 ) -> None:
     """Download the files of a dataset that are not there yet."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
@@ -186,7 +184,7 @@ def fetch(
         about = dataset.about
         raise InputError(f"the licence of {about.title} is: {about.licence}; accept it with --accept-licence")
     columns = TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn()
-    with Progress(*columns, console=options.console(to_error=True)) as bars:
+    with Progress(*columns, console=cli.console(to_error=True)) as bars:
         tasks = defaultdict[str, TaskID](lambda: bars.add_task(""))
 
         def show(file: str, done: int, total: int | None) -> None:
@@ -198,13 +196,13 @@ def fetch(
 
 @data.command()
 @takes(DataRequest)
-def check(name: Name, request: DataRequest, domains: options.Domains = None) -> None:
+def check(name: Name, request: DataRequest, domains: cli.Domains = None) -> None:
     """Read every recording; list what is there, missing or unusable."""
     from bearcat.data import open_dataset
     from bearcat.data.choose import survey
 
     catalogue = open_dataset(name, request.root, request.dataset_settings).catalogue().only(domains or None)
-    surveyed = survey(catalogue, request.rate, request.channel, options.reading_bar())
+    surveyed = survey(catalogue, request.rate, request.channel, cli.reading_bar())
     _print_survey(surveyed)
     for note in surveyed.notes:
         print_note(note)
@@ -223,7 +221,7 @@ def check(name: Name, request: DataRequest, domains: options.Domains = None) -> 
 def show(
     name: Name,
     request: DataRequest,
-    domains: options.Domains = None,
+    domains: cli.Domains = None,
     out: Annotated[Path, Option(metavar="FILE", help="The picture: .png, .svg or .pdf.")] = Path("shift.png"),
 ) -> None:
     """Draw the waveform and spectra of each class in two domains."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from bearcat.cli import options
-from bearcat.cli.options import Commands, Names, Root, print_lines, print_note, print_table, takes
+from bearcat import cli
+from bearcat.cli import Commands, Names, Root, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError, naming_place, suggest
 from bearcat.settings import AdaptRequest
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from bearcat.adaptation import Library, RunSpec
-    from bearcat.adaptation.adapt import Adaptation
+    from bearcat.adaptation.run import Adaptation
     from bearcat.bench import RunStore
     from bearcat.cat.recipes import Recipe
     from bearcat.record import Record
@@ -38,10 +38,10 @@ def adapt(
     two simulated operating conditions, in a minute or two.
     """
     from bearcat.adaptation import make_plan
-    from bearcat.adaptation.adapt import adapt as run
+    from bearcat.adaptation.run import adapt as run
     from bearcat.cat.state import training_progress
 
-    plan = make_plan(request, options.reading_bar())
+    plan = make_plan(request, cli.reading_bar())
     if plan.spec.chosen:  # each can be given as an option instead
         chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.spec.chosen)
         print_note(f"chosen from the recordings: {chosen}")
@@ -68,7 +68,7 @@ def _print_adaptation(adaptation: Adaptation, printed: Sequence[str]) -> None:
     print_lines(diagnoses.summary)
     if left_out := len(adaptation.problems):
         print_lines(f"{left_out} unusable recording{'s' * (left_out > 1)} left out, named above.")
-    options.print_recordings(diagnoses.worst_first[:MOST_PRINTED])
+    cli.print_recordings(diagnoses.worst_first[:MOST_PRINTED])
     if len(diagnoses) > MOST_PRINTED:
         print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")
     print_lines(adaptation.decision.sentence, *record.sentences, "")
@@ -111,7 +111,7 @@ def check(
     labels: Annotated[Path, Option(metavar="FILE", help="A csv with the columns recording and label.")],
 ) -> None:
     """Compare a run with labels of some target recordings. Updates expected accuracy, recommendation, calibration."""
-    from bearcat.adaptation.adapt import check_run, read_labels
+    from bearcat.adaptation.evaluation import check_run, read_labels
 
     print_lines(check_run(run, read_labels(labels)).decision.sentence)
     print(f"Written to {run}: record.json, report.html")
@@ -125,7 +125,7 @@ def export(
     from bearcat.deploy.model import export_onnx, load_model
 
     opened = load_model(model)
-    options.print_decision(opened)
+    cli.print_decision(opened)
     written = export_onnx(opened, onnx)
     print(f"{written}: {written.stat().st_size / 1e6:.1f} MB; use it with: bearcat predict {written} FILES")
 
@@ -153,19 +153,20 @@ def methods(
                 "method": method,
                 "input": recipe.input,
                 "parts": ", ".join(part.name for part in recipe.ingredients),
-                "calibrator": ", ".join(filter(None, (recipe.calibration, recipe.final))),
+                "calibrator": ", ".join(filter(None, (texts["calibration"], texts["final"]))),
             }
             for method, recipe in group.items()
+            for texts in [recipe.texts()]
         ]
         print_table(rows, title=title)
 
 
 def settings_of(recipe: Recipe) -> Iterator[dict[str, str]]:
     """Every setting of a method as `--method-set` takes it: name, value and what it may be."""
-    from bearcat.cat.evaluate import CALIBRATORS
     from bearcat.cat.networks import ENCODERS
+    from bearcat.cat.recipes import CALIBRATORS
 
-    calibrators = ", ".join([*CALIBRATORS, "none"])
+    texts, calibrators = recipe.texts(), ", ".join([*CALIBRATORS, "none"])
     tables = {"encoder": ", ".join(ENCODERS), "calibration": calibrators, "final": calibrators}
     tables["precision"] = "float32, tf32, bfloat16, none"
     kinds = {bool: "true, false", int: "a whole number", float: "a number", tuple: "values with commas between them"}
@@ -175,7 +176,7 @@ def settings_of(recipe: Recipe) -> Iterator[dict[str, str]]:
         owners += [(f"{name}.", value) for name, value in vars(part).items() if is_dataclass(value)]
     for prefix, owner in owners:
         for setting in fields(owner):
-            value = getattr(owner, setting.name)
+            value = texts[setting.name] if prefix + setting.name in texts else getattr(owner, setting.name)
             if is_dataclass(value) or setting.name in ("ingredients", "input", "epochs"):  # which options set
                 continue
             known = ", ".join(setting.metadata.get("known", ())) or tables.get(prefix + setting.name, "")
@@ -189,7 +190,6 @@ bench = Commands(help="Run, resume and report grids of runs (docs/benchmark.md).
 
 GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
 StoreFolder = Annotated[Path, Option("--store", metavar="FOLDER", help="The folder that keeps the runs.")]
-Together = Annotated[int | None, Option(min=1, metavar="N", help="Runs in a stack.  [default: 8, on a GPU 60]")]
 Ray = Annotated[str | None, Option(metavar="HOST:PORT|local", help="Train on this Ray cluster instead of in stacks.")]
 Device = Annotated[str, Option(metavar="auto|cpu|cuda", help="Where training runs.")]
 Metric = Annotated[Names, Option(metavar="NAME", help="accuracy, ece, ece15, missed-faults, …; repeat for more.")]
@@ -200,7 +200,6 @@ def bench_run(
     grid: GridFile,
     store: StoreFolder = Path("bench-store"),
     root: Root = None,
-    stack: Together = None,
     ray: Ray = None,
     device: Device = "auto",
     retry_failed: Annotated[bool, Option("--retry-failed", help="Train runs that failed again.")] = False,
@@ -209,19 +208,17 @@ def bench_run(
 
     Exit status 2: some runs failed.
     """
-    from bearcat.bench.execute import Execution, execute, in_stacks, on_ray
+    from bearcat.bench import Execution, execute, in_stacks, on_ray
     from bearcat.cat.state import training_progress
     from bearcat.fast.device import chosen_device
 
     opened, specs, library = _opened(grid, store, root, create=True)
     if ray is None:
-        chosen = partial(in_stacks, device=chosen_device(device), size=stack)
-    elif stack is None:
-        chosen = partial(on_ray, address=ray, device=device)
+        executor = partial(in_stacks, device=chosen_device(device))
     else:
-        raise InputError("Ray trains single runs; leave it out", "stack")
-    execution = Execution(opened, specs, print_note, training_progress, library)
-    execute(execution, chosen, retry_failed)
+        executor = partial(on_ray, address=ray, device=device)
+    execution = Execution(opened, specs, library, print_note, training_progress)
+    execute(execution, executor, retry_failed)
     kinds = _print_states(specs, opened)
     print(f"{len(execution.trained)} trained by this process; the report: bearcat bench report {grid} --store {store}")
     if kinds["failed"]:

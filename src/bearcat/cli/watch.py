@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from bearcat.cli import options
-from bearcat.cli.options import Commands, print_data, print_lines, print_note, print_table, takes
+from bearcat import cli
+from bearcat.cli import Commands, print_data, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError, to_json
 from bearcat.settings import ServeRequest, WatchRequest
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FOLDER = "FOLDER"
 
 
-class FolderOrCommand(options.Group):
+class FolderOrCommand(cli.Group):
     """`bearcat watch FOLDER` beside `bearcat watch acknowledge`: what is no command is a folder."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -54,7 +54,7 @@ def watch_folder(
     store: StoreFile,
     request: WatchRequest,
     once: Once = False,
-    form: options.Format = "table",
+    form: cli.Format = "table",
     notify: Annotated[list[str] | None, Option(metavar="URL", envvar="BEARCAT_NOTIFY", help=Address)] = None,
 ) -> None:
     """Watch the recordings below a folder and print its machines, worst first; read files as they arrive.
@@ -68,7 +68,7 @@ def watch_folder(
     notifier = Notifier(notify, print_note) if notify else None
     with watching_into(store, folder, request, notifier, print_note) as watching:
         if sys.stderr.isatty():
-            watching.progress = options.reading_bar()
+            watching.progress = cli.reading_bar()
         watching.look()
         print_fleet(fleet := watching.store.fleet(), form)
         if not once:
@@ -165,7 +165,7 @@ def serve(
     model: Annotated[Path | None, Argument(metavar="MODEL", help="A model; without it, as diagnose.")] = None,
 ) -> None:
     """Diagnose over HTTP, with a page to drop recordings on. Ctrl-C stops it (docs/deploy.md)."""
-    options.use_one_core()
+    cli.use_one_core()
     from bearcat.deploy.serve import is_loopback
     from bearcat.deploy.serve import serve as run
 
@@ -182,7 +182,7 @@ def serve(
         machines = [] if fleet is None else [f"watched machines at {address}/fleet"]
         print(f"Serving {' and '.join(models + machines)} (Ctrl-C stops it)", flush=True)
 
-    run(model, request, started, options.print_decision, fleet)
+    run(model, request, started, cli.print_decision, fleet)
 
 
 def mcp(

@@ -36,8 +36,7 @@ from bearcat.deploy.find import (
     found_recording,
 )
 from bearcat.diagnosis.judging import decide_together
-from bearcat.diagnosis.lines import cross_talk
-from bearcat.diagnosis.physics import PhysicsEvidence, known_baseline, loudness
+from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk, known_baseline, loudness
 from bearcat.diagnosis.quality import Channel, clipped_share
 from bearcat.diagnosis.recording import Diagnoses, Observation
 from bearcat.diagnosis.signal import observe

@@ -313,9 +313,8 @@ def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision,
     """A model's pooled windows as evidence; `decision` is its recommendation, `shift` leads to its target."""
     shares = dict(zip(classes, pooled.probabilities.tolist(), strict=True))
     return NetworkEvidence(
-        shares, pooled.agreement, pooled.windows, decision.action, decision.expected, pooled.unfamiliar,
-        pooled.familiar, shift,
-    )  # fmt: skip
+        shares, pooled.agreement, pooled.windows, decision.action, pooled.unfamiliar, pooled.familiar, shift
+    )
 
 
 def at_rate_of(model: Predictor, recording: Recording, rate: float | None = None) -> tuple[Recording, list[Finding]]:

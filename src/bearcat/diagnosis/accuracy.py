@@ -119,27 +119,26 @@ def window_agreement(target: Target) -> float:
 
 
 def estimates(
-    right: Booleans, labels: Integers, target: Target, familiarity: Mapping[str, Any], finite: bool = True,
-    one_class: str | None = None, calibrated: bool = True, names: Sequence[str] = (), shown: Floats | None = None,
-    shift: str = "unknown",
+    right: Booleans, labels: Integers, target: Target, familiarity: Mapping[str, Any], finite: bool,
+    one_class: str | None, calibrated: bool, names: Sequence[str], shown: Floats, shift: str,
 ) -> tuple[dict[str, Any], ModelEvidence]:  # fmt: skip
     """A record's `estimates`, and the evidence for the decision.
 
     `right` and `labels` are of the source's test windows, `names` of the recordings that `target.recording` points
-    into; `shown` are the log-probabilities that users see, where they are others; `shift` is what differs between
-    source and target (data/tasks.py); the others are entries of ModelEvidence.
+    into; `shown` are the log-probabilities that users see; `shift` is what differs between source and target
+    (data/tasks.py); the others are entries of ModelEvidence.
     """
     accuracy, united = expected_accuracy(target), window_agreement(target)
     usual = expected_range(accuracy, united, shift)
     expected = careful(usual, shift) if usual is not None and target.checks else usual
     plain: dict[str, Any] = without_nan({
-        "mean_confidence": float(confidence(target.log_probabilities if shown is None else shown).mean()),
+        "mean_confidence": float(confidence(shown).mean()),
         "accuracy": accuracy, "window_agreement": united,
         "expected": expected and asdict(expected), "familiarity": dict(familiarity),
     })  # fmt: skip
     evidence = ModelEvidence(
         expected, finite, source_accuracy(right, labels), len(labels), len(np.unique(labels)), one_class,
-        bool(target.checks), calibrated, tuple(names[number] for number in uncertain_recordings(target) if names),
+        calibrated, tuple(names[number] for number in uncertain_recordings(target)),
         median=usual.value if usual is not None and expected != usual else None,
         shift=shift if target.checks else None,
     )  # fmt: skip

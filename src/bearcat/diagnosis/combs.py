@@ -24,9 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.recording import Floats, Integers, stretch
-from bearcat.diagnosis.lines import FAULTS
-from bearcat.diagnosis.spectra import Doubles, Plan, hann
-from bearcat.errors import InputError
+from bearcat.diagnosis.lines import FAULTS, Doubles, Plan, hann
 
 SLOWEST, FASTEST = 5.0, 100.0  # Hz: 300 to 6000 rpm
 STEP = 0.002  # relative, of the speeds tried
@@ -131,12 +129,15 @@ def shaft_lines(signal: Floats, rate: float) -> Lines:
     spacing, window = slow_rate / size, hann(slow.size)
     power = np.abs(fft.rfft(slow * window, size)[: int(highest / spacing)]) ** 2
     background = median_filter(power, 2 * max(4, int(4.0 / spacing)) + 1)  # 4 Hz to either side
-    levels = 10 * np.log10(np.maximum(power, 1e-30) / np.maximum(background, 1e-30))
-    return Lines(levels, spacing, signal.size / rate)
+    return Lines(_decibels(power, background), spacing, signal.size / rate)
+
+
+def _decibels(power: Doubles, background: Doubles) -> Doubles:
+    return np.asarray(10 * np.log10(np.maximum(power, 1e-30) / np.maximum(background, 1e-30)))
 
 
 def shaft_scores(lines: Lines) -> tuple[Doubles, Doubles]:
-    """Of each speed of GRID: the mean of its teeth less that of what lies between, and the level of its first line."""
+    """Scores each speed of GRID: the mean of its teeth less what lies between; and the level of its first line."""
     teeth, *between = np.split(lines.of_grid(COMB), np.cumsum([TEETH.size, BETWEEN[0].size]))
     first = np.where(np.isnan(teeth[0]) | (GRID * lines.seconds < TURNS), 0.0, teeth[0])
     ground = np.maximum(FLOOR, first - LOOSE)
@@ -146,7 +147,7 @@ def shaft_scores(lines: Lines) -> tuple[Doubles, Doubles]:
 
 
 def _mean(values: Doubles) -> Doubles:
-    """Over the first axis, of what is not NaN; 0 where all is."""
+    """The mean over the first axis of what is not NaN; 0 where all is."""
     numbers = ~np.isnan(values)
     return np.asarray(np.where(numbers, values, 0.0).sum(axis=0) / np.maximum(numbers.sum(axis=0), 1))
 
@@ -163,7 +164,7 @@ def envelope_lines(signal: Floats, rate: float) -> Lines:
     powers = [window.power for window in spectra if window is not None] or [np.ones((1, plan.bins))]
     power, spacing = np.mean(powers, axis=0)[:BANDS], rate / length
     background = median_filter(power, (1, 2 * max(8, int(15.0 / spacing)) + 1))  # 15 Hz to either side
-    levels = 10 * np.log10(np.maximum(power, 1e-30) / np.maximum(background, 1e-30))
+    levels = _decibels(power, background)
     levels[:, : int(4.0 / spacing) + 1] = 0.0  # what the mean leaves
     return Lines(levels, spacing, np.inf)
 
@@ -175,7 +176,7 @@ def strikes(bands: Lines, orders: Sequence[float]) -> Doubles:
 
 
 def fault_scores(bands: Lines, orders: Mapping[str, float]) -> Doubles:
-    """Of each speed of GRID, were nothing to slip: how well lines of the likeliest fault stand out of envelopes."""
+    """How well lines of the likeliest fault stand out of envelopes at each speed of GRID, were nothing to slip."""
     inner, outer, ball, cage = orders["BPFI"], orders["BPFO"], 2 * orders["BSF"], orders["FTF"]
     scores, read = [], partial(strikes, bands)
     for strike, near, others in (
@@ -328,8 +329,6 @@ def resample_in_angle(signal: Floats, speed: NDArray[np.floating[Any]]) -> Float
     """
     from scipy.ndimage import map_coordinates
 
-    if speed.size < 2 or not (np.isfinite(speed).all() and speed.min() > 0):
-        raise InputError("the speed must be positive numbers, two at least", "rpm")
     speeds = speed if speed.size == signal.size else stretch(speed.astype(np.float32), signal.size)
     turns = np.concatenate([[0.0], np.cumsum((speeds[1:] + speeds[:-1]) / 2, dtype=np.float64)])
     places = np.interp(np.linspace(0, turns[-1], signal.size), turns, np.arange(signal.size, dtype=np.float64))

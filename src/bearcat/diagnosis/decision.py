@@ -41,7 +41,9 @@ SEVERE = "severe vibration"  # nothing is known of the bearing but that it shake
 UNREADABLE, NOT_DIAGNOSED, NO_SIGNAL = "unreadable", "not diagnosed", "no signal"
 
 LEVEL = 0.9  # of intervals
-OF_MODEL = {"ok": USE, "remark": USE, "check": CHECK, "alarm": REFUSE}  # what a model's highest severity means
+# What the highest severity of a model and of a recording means.
+OF_MODEL = {"ok": USE, "remark": USE, "check": CHECK, "alarm": REFUSE}
+OF_RECORDING = {"ok": OK, "remark": OK, "check": CHECK, "alarm": ALARM}
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,10 @@ def binomial_interval(count: int, total: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do: `use`, `check` or `do not use` of a model, `ok`, `check` or `alarm` of a recording.
-
-    `expected` is the accuracy to expect of the model, or the confidence of the recording's diagnosis.
-    """
+    """What to do: `use`, `check` or `do not use` of a model, `ok`, `check` or `alarm` of a recording."""
 
     action: str
-    expected: float | None = None
+    expected: float | None = None  # accuracy of the model
     interval: tuple[float, float] | None = None
     reasons: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -126,29 +125,26 @@ class ModelEvidence:
     source_windows: int = 0
     classes: int = 0
     one_class: str | None = None  # the only class predicted on several target recordings, if it is a fault
-    check_models: bool = True  # whether any could be fitted
     calibrated: bool = True
     uncertain: tuple[str, ...] = ()  # recordings whose labels would say most
     recordings: int = 0  # of the target that were diagnosed
     faulty: int | None = None  # how many of them show a fault; None: no class is called healthy
     physics: PhysicsCheck | None = None
     labels: LabelCheck | None = None
-    estimated: bool = True  # False: nobody has tried to estimate the accuracy on the target
     median: float | None = None  # of the accuracy of past runs, where `expected.value` was held below it
-    shift: str | None = None  # the kind of past runs it comes from: a key of TESTED; None: of none
+    shift: str | None = None  # the kind of past runs it comes from: a key of TESTED; None: no check models, so of none
 
 
-def by_findings(findings: Iterable[Finding], confidence: float | None = None) -> Decision:
-    """On a recording: the highest severity of what was found."""
+def by_findings(findings: Iterable[Finding]) -> Decision:
+    """Decides on a recording: the highest severity of its findings."""
     findings = unique(findings)
-    action = {"ok": OK, "remark": OK, "check": CHECK, "alarm": ALARM}[highest(findings)]
-    return Decision(action, confidence, None, reasons(findings), findings)
+    return Decision(OF_RECORDING[highest(findings)], reasons=reasons(findings), findings=findings)
 
 
 def decide(evidence: ModelEvidence) -> Decision:
     """What to do with a model, and why."""
     expected, labels = evidence.expected, evidence.labels
-    refusals = list(_refusals(evidence, expected))
+    refusals = list(_refusals(evidence))
     good, safe = expected is not None and expected.value >= GOOD, expected is not None and expected.low >= SAFE
     if labels is None:
         findings, sure = refusals, good and safe and evidence.shift != ONE_BEARING
@@ -163,11 +159,9 @@ def decide(evidence: ModelEvidence) -> Decision:
         if not confirmed or labels.recordings >= ENOUGH:  # fewer, all right, say no more than was known before
             expected = rate
     if highest(findings) != "alarm":
-        if not sure and (evidence.estimated or labels):
+        if not sure:
             values = {"labelled": labels is not None, "recordings": list(evidence.uncertain)}
             findings.append(Finding("label recordings", "check", values))
-        elif not sure:
-            findings.append(Finding("accuracy unknown", "check"))
         findings += _remarks(evidence)
     action = OF_MODEL[highest(findings)]
     if action == REFUSE and expected is not None and expected.value >= SAFE:
@@ -185,7 +179,7 @@ def _remarks(evidence: ModelEvidence) -> Iterator[Finding]:
     if physics is not None and physics.contradicted:
         compared = {"contradicted": physics.contradicted, "compared": physics.compared}
         yield Finding("physics differs", "remark", compared)
-    if not evidence.check_models:
+    if evidence.shift is None:
         yield Finding("no check models", "remark")
     if not evidence.calibrated and labels is None:
         yield Finding("not calibrated", "remark")
@@ -194,12 +188,13 @@ def _remarks(evidence: ModelEvidence) -> Iterator[Finding]:
         yield Finding("no fault among recordings", "remark", {"recordings": evidence.recordings, "high": high})
 
 
-def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> Iterator[Finding]:
+def _refusals(evidence: ModelEvidence) -> Iterator[Finding]:
     """Why a model is not to be used; nothing where nothing speaks against it."""
     if not evidence.finite:
         yield Finding("training broke down", "alarm")
         return
-    source, physics, chance = evidence.source, evidence.physics, 1 / max(evidence.classes, 1)
+    source, physics, expected = evidence.source, evidence.physics, evidence.expected
+    chance = 1 / max(evidence.classes, 1)
     if source is not None and evidence.classes > 1:
         beyond = source.low > chance or evidence.source_windows < FEWEST_WINDOWS
         if not (source.value >= chance + LEARNT * (1 - chance) and beyond):
@@ -208,25 +203,23 @@ def _refusals(evidence: ModelEvidence, expected: Estimate | None) -> Iterator[Fi
         yield Finding("one class", "alarm", {"label": evidence.one_class})
     if physics is not None and physics.outvotes:
         yield Finding("outvoted", "alarm", {"missed": len(physics.missed), "compared": physics.compared})
-    if expected is None and evidence.estimated:
+    if expected is None:
         yield Finding("no confidence", "alarm")
-    elif expected is not None and not (expected.value if evidence.median is None else evidence.median) >= POOR:
+    elif not (expected.value if evidence.median is None else evidence.median) >= POOR:
         yield Finding("low accuracy", "alarm")
 
 
 def choose_model(
     recipe: str,
     adapted: ModelEvidence,
-    unadapted: ModelEvidence | None,
-    supported: bool | None = None,
-    agreement: Sequence[float | None] = (None, None),
+    unadapted: ModelEvidence,
+    supported: bool | None,
+    agreement: Sequence[float | None],
 ) -> tuple[bool, str]:
     """Whether the adapted model is saved, and why: it is, unless it broke down or check models agree less with it than
-    with the unadapted one (None where there is but one model). A recipe that decides itself whether to adapt
-    (`supported`) is believed: on public and simulated recordings it never lost to the unadapted network.
+    with the unadapted one. A recipe that decides itself whether to adapt (`supported`) is believed: on public and
+    simulated recordings it never lost to the unadapted network.
     """
-    if unadapted is None:
-        return bool(supported), f"{recipe} {'adapted itself' if supported else 'did not adapt'}"
     broken, plain_broken = (not model.finite or model.one_class is not None for model in (adapted, unadapted))
     if broken and not plain_broken:
         return False, f"{recipe} {'names one class only' if adapted.finite else 'broke down'}"

@@ -31,11 +31,10 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import find_input
 from bearcat.data.recording import HEALTHY_NAMES, Floats, change_rate, cut_samples, rate_ratio
 from bearcat.diagnosis.decision import HEALTHY, REFUSE
-from bearcat.diagnosis.lines import DECIBELS, FAULTS
+from bearcat.diagnosis.lines import DECIBELS, FAULTS, Doubles
 from bearcat.diagnosis.physics import FEATURES as OF_LINES
 from bearcat.diagnosis.physics import ONE, BaselineEvidence, PhysicsEvidence, score, shipped, state_of
 from bearcat.diagnosis.pooling import pool, tally
-from bearcat.diagnosis.spectra import Doubles
 from bearcat.errors import InputError
 from bearcat.settings import PRIOR
 
@@ -60,36 +59,28 @@ SECONDS = 60.0  # of a recording that the general model reads: more says no more
 class GeneralEvidence:
     """What the general model says of one recording."""
 
-    probabilities: Mapping[str, float]  # of each state
-    agreement: float  # share of windows with the likeliest state
-    windows: int
-
-    @property
-    def state(self) -> str:
-        return max(self.probabilities, key=lambda name: self.probabilities[name])
-
-    @property
-    def confidence(self) -> float:
-        return max(self.probabilities.values())
-
-
-@dataclass(frozen=True, eq=False)
-class NetworkEvidence:
-    """What a trained model says of one recording, and what to do with that model by its own decision."""
-
     probabilities: Mapping[str, float]  # of its classes, pooled over windows
     agreement: float  # share of windows with the likeliest class
     windows: int
-    action: str  # use, check, do not use
-    expected: float | None = None  # accuracy to expect of the model on this target
-    unfamiliar: float | None = None  # share of unfamiliar windows
-    familiar: bool | None = None  # None: the model cannot say
-    shift: str | None = None  # from its source to its target: condition, specimen, machine, …; None: not known
 
     @property
     def nearest(self) -> str:
         """The likeliest class."""
         return max(self.probabilities, key=lambda name: self.probabilities[name])
+
+    @property
+    def confidence(self) -> float:
+        return self.probabilities[self.nearest]
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkEvidence(GeneralEvidence):
+    """What a trained model says of one recording, and what to do with that model by its own decision."""
+
+    action: str  # use, check, do not use
+    unfamiliar: float | None = None  # share of unfamiliar windows
+    familiar: bool | None = None  # None: the model cannot say
+    shift: str | None = None  # from its source to its target: condition, specimen, machine, …; None: not known
 
     @cached_property
     def states(self) -> dict[str, float]:
@@ -160,7 +151,7 @@ class Witnesses:
 
 
 def _log_odds(shares: Mapping[str, float], state: str) -> list[float]:
-    """Of any fault against healthy, and of this fault against the likeliest one, both bounded.
+    """Log-odds of any fault against healthy, and of this fault against the likeliest one, both bounded.
 
     On other bearings networks know a fault from health far better than they know its type, so the two count apart. A
     model without a healthy class says nothing of the first, and of a fault that it lacks nothing of the second.
@@ -218,12 +209,12 @@ def general_evidence(
     where the recording is shorter than a window or does not change.
     """
     metadata, arrays = general_model(without)
-    preparation, own_rate = metadata["preparation"], metadata["rate"]
+    preparation, model_rate = metadata["preparation"], metadata["rate"]
     signal = signal[: int(SECONDS * rate)]
-    if rate < own_rate:
+    if rate < model_rate:
         return None
-    if rate != own_rate:
-        ratio = rate_ratio("recording", rate, own_rate)
+    if rate != model_rate:
+        ratio = rate_ratio("recording", rate, model_rate)
         signal = change_rate(signal, ratio.numerator, ratio.denominator)
     if signal.size < preparation["length"]:
         return None
@@ -232,7 +223,7 @@ def general_evidence(
     if not len(windows):
         return None
     try:
-        prepared = find_input(preparation["input"]).transform(windows[:, None], own_rate, rpm, bearing)[:, 0]
+        prepared = find_input(preparation["input"]).transform(windows[:, None], model_rate, rpm, bearing)[:, 0]
     except InputError:
         return None
     scale = arrays["calibration.scale"]

@@ -31,8 +31,18 @@ from bearcat.diagnosis.fusion import Witnesses, fuse, state_of_class
 from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import KNOWN, PhysicsEvidence, known_baseline, quiet_baselines, state_of
 from bearcat.diagnosis.quality import stopped
-from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis, Observation, clarity_of
-from bearcat.findings import CERTAIN, GROWN, SAFE_FAULT, SURE, UNITED, USUAL_LINE, Finding, unique
+from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis, Observation
+from bearcat.findings import (
+    AS_IMPULSIVE,
+    CERTAIN,
+    GROWN,
+    SAFE_FAULT,
+    SURE,
+    UNITED,
+    USUAL_LINE,
+    Finding,
+    highest,
+)
 from bearcat.settings import PRIOR
 
 
@@ -48,17 +58,15 @@ class Judgement:
     strikes: bool = False  # at no line of the bearing
 
 
-def decide_together(
-    evidence: Sequence[Observation], action: str | None = None, expected: float | None = None
-) -> Diagnoses:
+def decide_together(evidence: Sequence[Observation], action: str | None = None) -> Diagnoses:
     """A diagnosis of each, beside the others of its point: whether the machine stands still, and against the quiet
-    majority at its speed where there is one. With `action` that is the decision on the model, with its expected
-    accuracy. Diagnoses are evidence too, and are decided anew.
+    majority at its speed where there is one. With `action` that is the decision on the model. Diagnoses are evidence
+    too, and are decided anew.
     """
-    observed = [_by_model(recording, action, expected) for recording in evidence]
+    observed = [_by_model(recording, action) for recording in evidence]
     judged = [_judge(recording) for recording in observed]
     quiet = [
-        judgement.state == HEALTHY and not _flawed(recording)
+        judgement.state == HEALTHY and highest(_noticed(recording)[0]) not in ("check", "alarm")
         for recording, judgement in zip(observed, judged, strict=True)
     ]
     observed = _standing(observed, quiet)
@@ -105,12 +113,11 @@ def physics_check(evidence: Sequence[Observation]) -> PhysicsCheck | None:
     return PhysicsCheck(compared, contradicted, tuple(missed)) if compared else None
 
 
-def _by_model(recording: Observation, action: str | None, expected: float | None) -> Observation:
+def _by_model(recording: Observation, action: str | None) -> Observation:
     network = recording.witnesses.network
     if network is None or action is None:
         return recording
-    network = replace(network, action=action, expected=expected)
-    return replace(recording, witnesses=replace(recording.witnesses, network=network))
+    return replace(recording, witnesses=replace(recording.witnesses, network=replace(network, action=action)))
 
 
 def _judge(recording: Observation) -> Judgement:
@@ -157,9 +164,10 @@ def _decided(recording: Observation, judged: Judgement) -> Diagnosis:
         finding = Finding("not diagnosed" if problem.readable else "unreadable", "check", values)
         state, decision = finding.kind, by_findings([finding])
     else:
-        decision = by_findings([*_findings(recording, judged), *_noticed(recording)], judged.confidence)
+        noticed, unlike = _noticed(recording)
+        decision = by_findings([*_findings(recording, judged), *noticed, *unlike])
         if state != HEALTHY and decision.action == OK:
-            decision = by_findings([*decision.findings, Finding("not enough evidence", "check")], judged.confidence)
+            decision = by_findings([*decision.findings, Finding("not enough evidence", "check")])
         if state in (HEALTHY, CANNOT_TELL) and decision.action == ALARM:  # by the zone of ISO 20816-3 alone
             state = SEVERE
             judged = replace(judged, label=None if judged.label is None else SEVERE)
@@ -228,26 +236,15 @@ def _believed(recording: Observation, judged: Judgement) -> bool:
     return (grown or physics.clarity(fault) != "faint") and not (counted is None and physics.at_edge)
 
 
-def _alone(recording: Observation) -> bool:
-    """Whether the signal decides, as no model can be used."""
-    return recording.witnesses.network is None or recording.witnesses.network.action == REFUSE
-
-
-def _observed(recording: Observation) -> list[Finding]:
-    """What was noticed of the recording; that no speed was found matters where the signal decides."""
-    return [finding for finding in recording.observed if finding.kind != "speed not found" or _alone(recording)]
-
-
-def _noticed(recording: Observation) -> tuple[Finding, ...]:
-    """The same, and what physics never met, which is a remark where a model decides."""
-    unlike = () if recording.physics is None else recording.physics.findings
-    alone = _alone(recording)
-    return unique((*_observed(recording), *(finding if alone else finding.but("remark") for finding in unlike)))
-
-
-def _flawed(recording: Observation) -> bool:
-    """Whether something is wrong with the recording, or missing."""
-    return any(finding.severity in ("check", "alarm") for finding in _observed(recording))
+def _noticed(recording: Observation) -> tuple[list[Finding], list[Finding]]:
+    """What was noticed of the recording, and what physics never met. Where a usable model decides, a speed that was not
+    found does not matter, and the second are remarks.
+    """
+    network, physics = recording.witnesses.network, recording.physics
+    by_signal = network is None or network.action == REFUSE
+    observed = [finding for finding in recording.observed if by_signal or finding.kind != "speed not found"]
+    unlike = () if physics is None else physics.findings
+    return observed, [finding if by_signal else finding.but("remark") for finding in unlike]
 
 
 def _likeliest(probabilities: Mapping[str, float]) -> str:
@@ -269,14 +266,14 @@ def _fault_finding(state: str, witnesses: Witnesses) -> Finding | None:
     physics, network, baseline = witnesses.physics, witnesses.network, witnesses.baseline
     if state in (*FAULTS, UNCLEAR) and physics is not None:
         fault = state if state in FAULTS else physics.likeliest_fault
-        values = {"state": fault, **physics.strongest_line(fault), "clarity": clarity_of(state, witnesses)}
+        values = {"state": fault, **physics.strongest_line(fault), "clarity": physics.clarity(fault)}
         if baseline is not None and baseline.change[fault] >= GROWN:
-            values |= {"change": baseline.change[fault], "by": baseline.by}
+            clarity = f"{values['clarity']}, growing"
+            values |= {"clarity": clarity, "change": baseline.change[fault], "by": baseline.by}
         return Finding("fault line", "alarm", values)
     named = network is not None and state_of_class(network.nearest) != HEALTHY
     if state not in (HEALTHY, CANNOT_TELL, UNKNOWN_STATE) and network is not None and named:
-        values = {"label": network.nearest, "probability": max(network.probabilities.values())}
-        return Finding("model class", "alarm", values)
+        return Finding("model class", "alarm", {"label": network.nearest, "probability": network.confidence})
     return None
 
 
@@ -301,7 +298,7 @@ def _contradiction(state: str, witnesses: Witnesses, signal: Mapping[str, float]
 def _strikes(witnesses: Witnesses) -> bool:
     """Whether something strikes at no line of the bearing, which it did not always do."""
     physics, baseline = witnesses.physics, witnesses.baseline
-    usual = baseline is not None and baseline.by == KNOWN and baseline.impulsive <= math.log(1.2)
+    usual = baseline is not None and baseline.by == KNOWN and baseline.impulsive <= math.log(AS_IMPULSIVE)
     return physics is not None and physics.strikes and not usual
 
 

@@ -7,6 +7,10 @@ A line that was always there is no fault: bearings swell, and machines have line
 with those of recordings that are known to be healthy, or, where most recordings of the same machine at the same speed
 are quiet, with the median of those.
 
+Impacts of one bearing reach the sensors of its neighbours on the same shaft. The sensor where a line is loudest, in the
+signals' own units, is the one next to the bearing that strikes; on the others the line is cross-talk. Levels above
+background do not tell this, as they are bounded.
+
 >>> orders = BEARINGS["6205"].orders()
 >>> spectra = envelope_spectra(signal, 51_200, 900, last_order(orders))
 >>> physics_evidence(spectra, levels_over_background(spectra), 51_200, 900, orders).line("outer race")
@@ -24,6 +28,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +43,25 @@ from bearcat.diagnosis.lines import (
     MULTIPLES,
     SEARCH,
     SHOWN,
+    SLIP,
+    Doubles,
     FaultLines,
-    Loudness,
+    Spectra,
     find_lines,
     last_order,
 )
-from bearcat.diagnosis.spectra import Doubles, Spectra
 from bearcat.errors import InputError
-from bearcat.findings import CLEAR, IMPULSIVE, SURE, USUAL_LINE, VERY_CLEAR, Finding, line_words
+from bearcat.findings import (
+    CLEAR,
+    IMPULSIVE,
+    LOUDER,
+    SHOWN_LINE,
+    SURE,
+    USUAL_LINE,
+    VERY_CLEAR,
+    Finding,
+    line_words,
+)
 from bearcat.settings import PRIOR, to_plain
 
 # What lines say of each fault: by how much their mean level exceeds what orders of no fault reach, the least of them,
@@ -105,7 +121,7 @@ class PhysicsEvidence:
 
     @cached_property
     def probabilities(self) -> Mapping[str, float]:
-        """Of each state, by its lines alone."""
+        """The probability of each state, by its lines alone."""
         weights = np.array([shipped()["physics"][name] for name in (*FEATURES, ONE)])
         rows = np.array([[*self.features(fault), 1.0] for fault in FAULTS])
         scores = score(rows, weights, len(weights)) + math.log(PRIOR / (1 - PRIOR))
@@ -142,18 +158,17 @@ class PhysicsEvidence:
         strongest = round(max(self.faults[fault].lines))  # as it is printed
         return CLARITIES[(strongest >= CLEAR) + (strongest >= VERY_CLEAR)]
 
-    def strongest_line(self, label: str) -> dict[str, Any]:
-        """The strongest line of the fault a class stands for; where it stands for none, of the strongest fault."""
-        state = state_of(label)
+    def strongest_line(self, state: str) -> dict[str, Any]:
+        """The strongest line of a fault; of the strongest fault where all is healthy, else of the likeliest."""
         strongest = max(self.faults, key=lambda fault: self.faults[fault].level)
-        fault = state if state in FAULTS else self.likeliest_fault if state is None else strongest
-        (name, times, _), lines = FAULTS[str(fault)], self.faults[str(fault)]
+        fault = state if state in FAULTS else strongest if state == HEALTHY else self.likeliest_fault
+        (name, times, _), lines = FAULTS[fault], self.faults[fault]
         level, number = max(zip(lines.lines, MULTIPLES, strict=True))
         return {"line": name, "multiple": number * times, "hertz": number * lines.hertz, "level": level}
 
-    def line(self, label: str) -> str:
+    def line(self, state: str) -> str:
         """The same in words."""
-        return f"{'strongest: ' * (state_of(label) == HEALTHY)}{line_words(self.strongest_line(label))}"
+        return f"{'strongest: ' * (state == HEALTHY)}{line_words(self.strongest_line(state))}"
 
     @property
     def at_edge(self) -> bool:
@@ -286,8 +301,42 @@ def quiet_baselines(
     return baselines
 
 
+@dataclass(frozen=True)
+class Loudness:
+    """How loud one fault's lines are."""
+
+    hertz: float
+    excess: float  # dB above what reference lines reach
+    amplitude: float  # in units of the signal
+
+
+@dataclass(frozen=True)
+class CrossTalk:
+    """A fault's line that is louder elsewhere."""
+
+    owner: int  # the place of the channel where it is loudest
+    decibels: float  # by which it is louder there
+
+
+def cross_talk(channels: Sequence[Mapping[str, Loudness]]) -> list[dict[str, CrossTalk]]:
+    """The faults of each channel of one measurement whose lines a neighbour owns: it shows a line at the same frequency
+    loudest, and louder by LOUDER.
+    """
+    owned = []
+    for number, faults in enumerate(channels):
+        louder = dict[str, CrossTalk]()
+        for (fault, line), (owner, others) in product(faults.items(), enumerate(channels)):
+            for other in others.values() if owner != number else ():
+                if abs(other.hertz / line.hertz - 1) <= SLIP and other.excess >= SHOWN_LINE:
+                    decibels = 20 * math.log10(max(other.amplitude / max(line.amplitude, 1e-30), 1e-30))
+                    if decibels >= LOUDER and (fault not in louder or decibels > louder[fault].decibels):
+                        louder[fault] = CrossTalk(owner, decibels)
+        owned.append(louder)
+    return owned
+
+
 def loudness(physics: PhysicsEvidence | None) -> dict[str, Loudness]:
-    """Of each fault's lines; nothing where physics could not look."""
+    """The loudness of each fault's lines; nothing where physics could not look."""
     if physics is None:
         return {}
     return {

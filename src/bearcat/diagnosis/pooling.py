@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,7 @@ class Familiarity:
     shapes: NDArray[Any]  # (kept window, channel · band) over `scale`: `bearcat.data.recording.spectral_shape`
     spreads: NDArray[Any]  # (kept window,) the distance of each shape to its own neighbours
     neighbours: int
-    rate: float  # of false alarms among windows; more than requested where few windows were held out
+    rate: float  # of false alarms among windows; more than FALSE_ALARMS where few windows were held out
     distance_limit: float
     shape_limit: float
     recording_limit: float  # the share of unfamiliar windows that recordings of the target stay within
@@ -57,19 +56,12 @@ class Familiarity:
 
     def scores(self, features: NDArray[Any], shapes: NDArray[Any]) -> Floats:
         """Distance and shape (score, window), from features (window, feature) and spectral shapes (window, band)."""
-        of_features, of_shapes = self._rows
-        distance, _ = nearest(of_features, unit(features), self.neighbours)
-        shape, near = nearest(of_shapes, shapes / self.scale, self.neighbours)
+        distance, _ = nearest(self.features, unit(features), self.neighbours)
+        # The bands' numbers are few and large: float64 keeps small differences of large squares.
+        shape, near = nearest(self.shapes.astype(np.float64), shapes / self.scale, self.neighbours)
         spread = near @ self.spreads / np.maximum(near.sum(axis=1), 1)
         usual = np.maximum(spread, 1e-3)  # windows that are all alike have no spread
         return np.stack([distance, shape / usual])
-
-    @cached_property
-    def _rows(self) -> tuple[Rows, Rows]:
-        """Features and shapes of kept windows. The bands' numbers are few and large: float64 keeps small differences of
-        large squares.
-        """
-        return Rows(self.features), Rows(self.shapes.astype(np.float64))
 
     def unfamiliar(self, features: NDArray[Any], shapes: NDArray[Any]) -> Booleans:
         """Which windows are beyond either limit, (window,)."""
@@ -131,20 +123,27 @@ class Familiarity:
 
 def fit_familiarity(
     train_features: NDArray[Any], train_shapes: NDArray[Any], train_recording: Integers,
-    features: NDArray[Any], shapes: NDArray[Any], recording: Integers, rate: float = FALSE_ALARMS,
+    features: NDArray[Any], shapes: NDArray[Any], recording: Integers,
 ) -> Familiarity:  # fmt: skip
-    """From the target's training windows, and held-out target windows that set the limits."""
-    if not 0 < rate < 1:
-        raise InputError(f"the rate of false alarms must lie between 0 and 1, not {rate:g}")
+    """Fits a familiarity to the target's training windows; held-out target windows set its limits."""
     # Training windows stand in random order, so the first are a sample. They are rounded as they will be read back.
     scale = band_spread(train_shapes[:KEPT_WINDOWS], train_recording[:KEPT_WINDOWS])
     both = (rows[:KEPT_WINDOWS] for rows in (unit(train_features), train_shapes / scale))
     kept_features, kept_shapes = (rows.astype(np.float16).astype(np.float32) for rows in both)
     neighbours = min(NEIGHBOURS, len(kept_features))
     # Each window is its own nearest, hence one neighbour more.
-    spreads = nearest(Rows(kept_shapes), kept_shapes, min(neighbours + 1, len(kept_features)))[0].astype(np.float32)
+    spreads = nearest(kept_shapes, kept_shapes, min(neighbours + 1, len(kept_features)))[0].astype(np.float32)
+    # Few windows cannot hold a small rate: the largest score of n is exceeded by one in n + 1, and the rate says so.
+    rate = max(FALSE_ALARMS, 2 / (len(features) + 1))
     unlimited = Familiarity(kept_features, kept_shapes, spreads, neighbours, rate, math.nan, math.nan, math.nan, scale)
-    return _with_limits(unlimited, unlimited.scores(features, shapes), recording)
+    scores = unlimited.scores(features, shapes)
+    distance, shape = (min(conformal_limit(row, rate / len(scores)), float(row.max())) for row in scores)
+    limited = replace(unlimited, distance_limit=distance, shape_limit=shape)
+    _, group = np.unique(recording, return_inverse=True)
+    shares = np.bincount(group, limited.beyond_limits(scores)) / np.bincount(group)
+    # With few recordings no limit holds at this rate; the largest share found is then the best there is.
+    # They also have training windows beside those they are judged by, which a new recording of the same machine lacks.
+    return replace(limited, recording_limit=max(LEAST_SHARE, min(conformal_limit(shares, rate), float(shares.max()))))
 
 
 def band_spread(shapes: NDArray[Any], recording: Integers) -> NDArray[np.float32]:
@@ -164,18 +163,13 @@ def unit(features: NDArray[Any]) -> NDArray[np.float32]:
     return np.asarray(features / np.where(length > 0, length, 1), dtype=np.float32)
 
 
-class Rows:
-    """Rows (window, number) to which others are compared, and their squared lengths."""
-
-    def __init__(self, rows: NDArray[Any]) -> None:
-        self.rows, self.squares = rows, np.vecdot(rows, rows)
-
-
-def nearest(rows: Rows, new: NDArray[Any], neighbours: int) -> tuple[Floats, Booleans]:
-    """The distance (window,) of each new row to its neighbours-th nearest, and which (window, row) are as near."""
-    squared = new @ rows.rows.T
+def nearest(rows: NDArray[Any], new: NDArray[Any], neighbours: int) -> tuple[Floats, Booleans]:
+    """The distance (window,) of each new row (window, number) to the neighbours-th nearest of the rows, and which
+    (window, row) are as near.
+    """
+    squared = new @ rows.T
     squared *= -2
-    squared += rows.squares
+    squared += np.vecdot(rows, rows)
     squared += np.vecdot(new, new)[:, None]
     farthest = np.partition(squared, neighbours - 1, axis=1)[:, neighbours - 1]
     return np.sqrt(np.maximum(farthest, 0)).astype(np.float64), squared <= farthest[:, None]
@@ -185,19 +179,6 @@ def conformal_limit(scores: Floats, rate: float) -> float:
     """The limit that a new score, exchangeable with these, exceeds with at most this probability; perhaps infinite."""
     rank = math.ceil((len(scores) + 1) * (1 - rate) - 1e-9)
     return math.inf if rank > len(scores) else float(np.sort(scores)[rank - 1])
-
-
-def _with_limits(fitted: Familiarity, scores: Floats, recording: Integers) -> Familiarity:
-    """The same with limits from the scores (score, window) of held-out target windows."""
-    # Few windows cannot hold a small rate: the largest score of n is exceeded by one in n + 1, and the rate says so.
-    rate = max(fitted.rate, len(scores) / (scores.shape[1] + 1))
-    distance, shape = (min(conformal_limit(row, rate / len(scores)), float(row.max())) for row in scores)
-    limited = replace(fitted, rate=rate, distance_limit=distance, shape_limit=shape)
-    _, group = np.unique(recording, return_inverse=True)
-    shares = np.bincount(group, limited.beyond_limits(scores)) / np.bincount(group)
-    # With few recordings no limit holds at this rate; the largest share found is then the best there is.
-    # They also have training windows beside those they are judged by, which a new recording of the same machine lacks.
-    return replace(limited, recording_limit=max(LEAST_SHARE, min(conformal_limit(shares, rate), float(shares.max()))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +237,7 @@ def pool(counted: Tally, temperature: float = 1.0, familiarity: Familiarity | No
         raise InputError("a recording without a window has no diagnosis; it must be as long as one window at least")
     if not 0 < temperature < float("inf"):
         raise InputError(f"temperature must be a positive number, not {temperature:g}")
-    probabilities = _softmax(counted.sums / counted.windows / temperature)
+    probabilities = softmax(counted.sums / counted.windows / temperature)
     agreement = float(counted.votes[probabilities.argmax()] / counted.windows)
     if familiarity is None or counted.unfamiliar is None:
         return Pooled(probabilities, agreement, counted.windows)
@@ -282,11 +263,12 @@ def pooled_temperature(log_probabilities: NDArray[Any], recording: Integers, acc
     low, high = np.log(LEAST), np.log(MOST)
     for _ in range(60):  # what recordings expect falls as the temperature rises, but for windows that outvote the mean
         middle = (low + high) / 2
-        expected = (_softmax(means / np.exp(middle)) * votes).sum()
+        expected = (softmax(means / np.exp(middle)) * votes).sum()
         low, high = (middle, high) if expected > accuracy else (low, middle)
     return float(np.exp((low + high) / 2))
 
 
-def _softmax(values: Floats) -> Floats:
+def softmax(values: Floats) -> Floats:
+    """The softmax over the last axis."""
     raised = np.exp(values - values.max(axis=-1, keepdims=True))
     return np.asarray(raised / raised.sum(axis=-1, keepdims=True))

@@ -89,7 +89,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class Quality:
-    """Of one channel."""
+    """The quality of one channel."""
 
     no_signal: Finding | None  # why nothing can be diagnosed; None where something can
     findings: tuple[Finding, ...]
@@ -145,7 +145,7 @@ def _silent(values: NDArray[Any] | None, rms: float, unit: str | None) -> Findin
 
 
 def _spectrum_findings(channel: Channel) -> Iterator[Finding]:
-    """On signals that are no vibration, a rate that was raised, and mains hum."""
+    """Findings on signals that are no vibration, a rate that was raised, and mains hum."""
     rate, power = channel.rate, power_density(channel.beginning)
     if unlike := unlike_vibration(channel.beginning, power):
         yield Finding("no vibration", "check", {"like": unlike})
@@ -190,8 +190,6 @@ def stopped(rms: float, others: Sequence[float]) -> Finding | None:
 
 def level_values(signal: NDArray[np.float64], rate: float | None, unit: str | None) -> dict[str, float]:
     """Levels of a signal (time,) by name: rms, kurtosis, band_1 to band_8; velocity in mm/s where it can be."""
-    if signal.size < 2:
-        return {}
     centred = signal - signal.mean()
     square = float(np.mean(centred**2))
     levels = {"rms": square**0.5, "kurtosis": float(np.mean(centred**4)) / max(square**2, 1e-300)}

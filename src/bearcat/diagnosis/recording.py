@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,20 +27,17 @@ from bearcat.diagnosis.decision import (
     NOT_DIAGNOSED,
     OK,
     SEVERE,
-    UNCLEAR,
     UNKNOWN_STATE,
     UNREADABLE,
     Decision,
 )
-from bearcat.diagnosis.drawing import EvidenceDrawing
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
-from bearcat.diagnosis.lines import FAULTS, LineFamily
+from bearcat.diagnosis.lines import Doubles, LineFamily, Spectra
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.quality import VibrationSeverity
-from bearcat.diagnosis.spectra import Spectra
 from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.errors import InputError, suggest, to_json
-from bearcat.findings import DERIVED, GROWN, Finding, capitalised, highest, percent, reasons, sentences
+from bearcat.findings import DERIVED, Finding, capitalised, highest, percent, reasons, sentences
 from bearcat.settings import PRIOR, from_plain, to_plain
 
 STATUS = {OK: 0, ALARM: 1, CHECK: 3}  # exit status of a command, by the worst recording; 2 is bad input
@@ -51,6 +49,8 @@ COLUMNS = (
 )  # fmt: skip
 UNDECIDED = (UNREADABLE, NOT_DIAGNOSED)  # of files that cannot be read, and that lack or contradict something
 CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, SEVERE, *UNDECIDED, NO_SIGNAL)  # states that claim nothing of the bearing
+POINTS = 480  # of a drawn spectrum; a waveform has as many parts, each with its lowest and its highest sample
+LOWEST, STEP = -20.0, 0.5  # dB: a drawn level is kept as a whole number of steps above the lowest
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,6 @@ class AlarmRule:
         return AlarmRule(frozenset(faulty), prior)
 
 
-def clarity_of(state: str, witnesses: Witnesses) -> str | None:
-    """How clear the lines of this fault are, in words; None where none could be read."""
-    physics, baseline = witnesses.physics, witnesses.baseline
-    if physics is None or state not in (*FAULTS, UNCLEAR):
-        return None
-    fault = physics.likeliest_fault if state == UNCLEAR else state
-    grown = baseline is not None and baseline.change[fault] >= GROWN
-    return physics.clarity(fault) + ", growing" * grown
-
-
 @dataclass(frozen=True, eq=False)
 class Measured:
     """What a trend is made of: levels by name (quality.py), and envelope spectra, of recordings too short to be read
@@ -91,6 +81,36 @@ class Measured:
     rate: float | None
     orders: Mapping[str, float] | None
     turns: float | None  # of the shaft
+
+
+@dataclass(frozen=True)
+class EvidenceDrawing:
+    """Curves of a recording; each is a text, a byte for each number, so that a record stays small."""
+
+    waveform: str  # the lowest sample of each part, then the highest, from −peak to peak
+    peak: float
+    seconds: float | None  # that the waveform lasts; None: the rate is not known
+    levels: str = ""  # of the envelope spectrum over its background
+    last: float = 0.0  # order, of the levels
+    cage: float = 0.0  # its order
+
+    def __post_init__(self) -> None:
+        _ = self.extremes, self.decibels  # raises ValueError if one cannot be read
+
+    @property
+    def extremes(self) -> tuple[Doubles, Doubles]:
+        """(part,) the lowest and the highest sample of each part of the waveform."""
+        low, high = np.split(self.peak * (_bytes(self.waveform) / 127.5 - 1), 2)
+        return low, high
+
+    @property
+    def decibels(self) -> Doubles:
+        """(point,) of the envelope spectrum over its background, from order 0 to `last`."""
+        return LOWEST + STEP * _bytes(self.levels)
+
+
+def _bytes(text: str) -> Doubles:
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +165,7 @@ class Observation:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Diagnosis(Observation):
-    """Of one recording. `label` is the model's class, or UNKNOWN_STATE; `state` what it means for the bearing.
+    """The diagnosis of a recording. `label` is the model's class, or UNKNOWN_STATE; `state` what it means.
 
     >>> noise = np.random.default_rng(0).normal(size=48_000)
     >>> diagnosis = bearcat.diagnose(noise, rate=12_000, rpm=1480, bearing="6205")[0]
@@ -187,7 +207,7 @@ class Diagnosis(Observation):
 
     @property
     def title(self) -> str:
-        """Of a picture: the recording, its decision, diagnosis and confidence."""
+        """The title of its picture: the recording, its decision, diagnosis and confidence."""
         cells = self.cells()
         parts = [cells[name] for name in ("decision", "diagnosis", "confidence")]
         return f"{self.recording}: {', '.join(filter(None, parts))}"
@@ -208,16 +228,14 @@ class Diagnosis(Observation):
         return None if self.physics is None else self.physics.line(self.state)
 
     @property
-    def severity(self) -> str | None:
-        """How clear a fault's lines are, in words; None where none could be read."""
-        return clarity_of(self.state, self.witnesses)
+    def fault_line(self) -> Mapping[str, Any] | None:
+        """The strongest line of the fault that is named, as its finding has it; None where there is none."""
+        return next((finding.values for finding in self.findings if finding.kind == "fault line"), None)
 
     @property
-    def level(self) -> float:
-        """Of the strongest line of the fault that is named, in dB; 0 where there is none."""
-        if self.physics is None or self.state not in (*FAULTS, UNCLEAR):
-            return 0.0
-        return float(self.physics.strongest_line(self.state)["level"])
+    def severity(self) -> str | None:
+        """How clear a fault's lines are, in words; None where none could be read."""
+        return None if self.fault_line is None else str(self.fault_line["clarity"])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values: what JSON, records and data frames have."""
@@ -242,8 +260,9 @@ class Diagnosis(Observation):
         witnesses = {name: values[name] for name in ("physics", "general", "network", "baseline", "without")}
         findings = from_plain(tuple[Finding, ...], values["findings"], "'findings'")
         fields = {
-            "decision": Decision(values["decision"], values["confidence"], None, reasons(findings), findings),
-            "witnesses": witnesses, "label": values["class"], "observed": _not_derived(findings),
+            "decision": Decision(values["decision"], reasons=reasons(findings), findings=findings),
+            "witnesses": witnesses, "label": values["class"],
+            "observed": tuple(finding for finding in findings if finding.kind not in DERIVED),
             "no_signal": findings[0] if values["state"] == NO_SIGNAL else None,
         }  # fmt: skip
         diagnosis: Diagnosis = from_plain(Diagnosis, {**values, **fields})
@@ -263,9 +282,8 @@ class Diagnosis(Observation):
             "reasons": "; ".join(self.reasons), "findings": to_json(to_plain(self.findings)),
             "notes": "; ".join(self.notes),
             "physics": physics and physics.state, "physics_confidence": physics and physics.confidence,
-            "general": general and general.state, "general_confidence": general and general.confidence,
-            "network": network and network.nearest,
-            "network_confidence": network and max(network.probabilities.values()),
+            "general": general and general.nearest, "general_confidence": general and general.confidence,
+            "network": network and network.nearest, "network_confidence": network and network.confidence,
             "baseline_change": baseline and max(baseline.change.values()),
             "fitted_rpm": physics and physics.fitted_rpm, "speed": self.rpm,
             "velocity": self.vibration and self.vibration.velocity, "zone": self.vibration and self.vibration.zone,
@@ -285,11 +303,6 @@ class Diagnosis(Observation):
             "agreement": "" if network is None else percent(network.agreement),
             "unfamiliar": "" if network is None else percent(network.unfamiliar),
         }  # fmt: skip
-
-
-def _not_derived(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """What was noticed while a recording was read and measured."""
-    return tuple(finding for finding in findings if finding.kind not in DERIVED)
 
 
 class Diagnoses(Sequence[Diagnosis]):
@@ -341,11 +354,6 @@ class Diagnoses(Sequence[Diagnosis]):
         return {row.recording: "; ".join(row.reasons) for row in self if row.state in UNDECIDED}
 
     @property
-    def urgent(self) -> Diagnoses:
-        """Alarms and those to check, the worst first."""
-        return Diagnoses(row for row in self.worst_first if row.decision.action != OK)
-
-    @property
     def exit_status(self) -> int:
         """0 all are ok, 1 at least one alarm, 3 no alarm but at least one to check."""
         return next((STATUS[action] for action in (ALARM, CHECK) if self.counts[action]), 0)
@@ -355,8 +363,8 @@ class Diagnoses(Sequence[Diagnosis]):
         """Alarms, then those to check, then the others; the highest lines of a fault first, then the surest."""
 
         def order(row: Diagnosis) -> tuple[int, float, float]:
-            alarm = row.decision.action == ALARM
-            return -ACTIONS.index(row.decision.action), -row.level, -row.confidence if alarm else row.confidence
+            alarm, line = row.decision.action == ALARM, row.fault_line or {"level": 0.0}
+            return -ACTIONS.index(row.decision.action), -line["level"], -row.confidence if alarm else row.confidence
 
         return Diagnoses(sorted(self, key=order))
 

@@ -34,8 +34,7 @@ from bearcat.diagnosis.combs import (
     shaft_lines,
     shaft_scores,
 )
-from bearcat.diagnosis.lines import FAULTS
-from bearcat.diagnosis.spectra import Doubles
+from bearcat.diagnosis.lines import FAULTS, Doubles
 from bearcat.errors import check_range
 from bearcat.findings import OTHER_SPEED, OVERWHELMING, Finding, Severity
 
@@ -82,7 +81,7 @@ class SpeedCourse:
 
     @property
     def clarity(self) -> tuple[bool, bool, float]:
-        """By which the course of one axis is preferred to that of another."""
+        """The key by which the course of one axis is preferred to that of another."""
         return self.evidence.rpm is not None, self.evidence.by == "tacho", self.evidence.level
 
 
@@ -100,8 +99,8 @@ def speed_course(
     signal: Floats, rate: float | None, orders: Mapping[str, float] | None, stated: float | None,
     trust: bool = False, tacho: NDArray[np.float64] | None = None,
 ) -> SpeedCourse:  # fmt: skip
-    """From a channel that holds the speed (rpm over time) where that is plausible, else from the signal; what is stated
-    is checked.
+    """The course by a channel that holds the speed (rpm over time) where that is plausible, else by the signal; what is
+    stated is checked.
     """
     signal = beginning_of(signal, rate)
     if rate is None or not signal.size:
@@ -231,7 +230,7 @@ def _slowest_clear(scores: Doubles, first: Doubles) -> int | None:
 
 
 def _by_faults(scores: Doubles, lines: Lines) -> SpeedEvidence:
-    """By the bearing's lines, if one speed alone explains them and a faint line of the shaft is there too."""
+    """The speed by the bearing's lines, if it alone explains them and a faint line of the shaft is there too."""
     best = int(scores.argmax())
     others = scores[abs(np.log(GRID / GRID[best])) > AGREES]
     around: Doubles = float(GRID[best]) * (1 + SLIP * np.linspace(0, 1, 11))

@@ -7,7 +7,6 @@ that the last, smaller batch of a pass is as small in all of them. On a GPU step
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,16 +76,15 @@ class Batches:
     def _drawn(
         self, stream: int, epoch: int, windows: int, steps: int, labels: tuple[Integers, ...] | None = None
     ) -> list[Integers]:
-        found: list[Integers] = []
-        while len(found) < steps:
-            turn = len(found) // iterations(windows, self.size)
-            random = [np.random.default_rng([seed, stream, epoch, turn]) for seed in self.seeds]
+        places: list[Integers] = []
+        for turn in range(-(-steps // iterations(windows, self.size))):
+            generators = [np.random.default_rng([seed, stream, epoch, turn]) for seed in self.seeds]
             if labels is None:
-                passed = np.stack([each.permutation(windows) for each in random])
+                orders = np.stack([generator.permutation(windows) for generator in generators])
             else:
-                passed = np.stack([balanced(own, each) for own, each in zip(labels, random, strict=True)])
-            found += [passed[:, start : start + self.size] for start in range(0, windows, self.size)]
-        return found[:steps]
+                orders = np.stack([balanced(*pair) for pair in zip(labels, generators, strict=True)])
+            places += [orders[:, start : start + self.size] for start in range(0, windows, self.size)]
+        return places[:steps]
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,19 +237,17 @@ def _agrees(path: str, device: torch.device) -> bool:
     """Whether this path's dropout, and on a CPU a small encoder forward and back, compute what the plain one does."""
     from bearcat.cat.networks import SHORTEST, ConvolutionalEncoder, initialise
 
-    draws = Randomness(torch.zeros(1, dtype=torch.int64, device=device))
+    draws, ones = Randomness(torch.zeros(1, dtype=torch.int64, device=device)), torch.ones(1, 1, 64, device=device)
     draws.next()
-    values = torch.ones(1, 1, 64, device=device)
-    found, wanted = stacked.rectified_dropout(values, 0.5, draws, 0, path), stacked.dropped(values, 0.5, draws, 0)
-    if device.type != "cpu" or not torch.equal(found, wanted):
-        return torch.equal(found, wanted)
-    plain = ConvolutionalEncoder(2, 1, probability=0.0)
-    initialise(plain, [0, 1], 0)
-    other = copy.deepcopy(plain)
-    other.path = path
-    results: list[list[Tensor]] = []
+    same = torch.equal(stacked.rectified_dropout(ones, 0.5, draws, 0, path), stacked.dropped(ones, 0.5, draws, 0))
+    if device.type != "cpu" or not same:
+        return same
     windows = torch.randn(2, 10, 1, SHORTEST + 20, generator=torch.Generator().manual_seed(0))
-    for encoder in (plain, other):
+    results: list[list[Tensor]] = []
+    for encoder_path in ("plain", path):
+        encoder = ConvolutionalEncoder(2, 1, probability=0.0)
+        initialise(encoder, [0, 1], 0)
+        encoder.path = encoder_path
         features = encoder(windows, True, None)
         weights = [*encoder.norms.parameters(), *(layer.weight for layer, _ in encoder.layers)]
         results.append([features, *torch.autograd.grad(features.square().sum(), weights)])

@@ -1,4 +1,4 @@
-"""The encoder's convolution blocks and dropout on a GPU, by the kernels of fast/kernels.py.
+"""The encoder's convolution blocks, by the kernels of fast/kernels.py, and dropout on a GPU.
 
 `forward` and `backward` compute what the plain layers compute, for all runs and both domains in a dozen launches:
 values and gradients agree to rounding, which tests/test_fused.py checks. Imported only where Triton is there
@@ -12,8 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
+import triton
+import triton.language as tl
 from torch import Tensor
 
 from bearcat.fast import kernels
@@ -45,8 +48,7 @@ BACKWARD_WEIGHT: dict[str, Tiles] = {
 }
 
 
-@dataclass(eq=False)
-class Applied:
+class Applied(NamedTuple):
     """A normalisation as it was applied: y ↦ scale·y + shift, with ŷ = (y − mean)·deviation; (run, domain, channel)."""
 
     scale: Tensor
@@ -165,10 +167,9 @@ def backward(gradient: Tensor, kept: Kept) -> tuple[list[Tensor], list[Tensor]]:
         partial = torch.empty(kept.runs, kept.sizes[0], 2, inputs, device=gradient.device)
         tiles = _tiles(BACKWARD_INPUT, layer, precision)
         kernels.backward_input[(*kept.grid, inputs // tiles["BLOCK_N"])](
-            change, kept.raw[layer - 1], coefficient, turned, kept.raw[layer - 2], before.scale, before.shift,
-            before.mean, before.deviation, found, partial, *kept.sizes, kept.times[layer - 1],
-            kept.times[layer], INPUTS=inputs, OUTPUTS=outputs, POOL=layer == 3, READY=layer == 4,
-            PRECISION=PRODUCTS[precision], **tiles,
+            change, kept.raw[layer - 1], coefficient, turned, kept.raw[layer - 2], *before, found, partial, *kept.sizes,
+            kept.times[layer - 1], kept.times[layer], INPUTS=inputs, OUTPUTS=outputs, POOL=layer == 3,
+            READY=layer == 4, PRECISION=PRODUCTS[precision], **tiles,
         )  # fmt: skip
         change = found
         coefficient, *of_norm = _statistics_backward(partial, kept, layer - 1)
@@ -224,4 +225,28 @@ def rectified_dropout(values: Tensor, out: Tensor, now: Tensor, layer: int, limi
     """ReLU and dropout of (run, batch, feature) in one launch (fast.stacked.RectifiedDropout)."""
     size = values[0].numel()
     grid = (-(-size // 1024), len(values))
-    kernels.rectified_dropout[grid](values, out, now, layer, limit, scale, size, BLOCK=1024)
+    _rectified_dropout[grid](values, out, now, layer, limit, scale, size, BLOCK=1024)
+
+
+@triton.jit
+def _mixed(value):  # type: ignore[no-untyped-def]
+    """As fast.stacked.mixed, on 32-bit words."""
+    value ^= value >> 16
+    value *= 0x7FEB352D
+    value ^= value >> 15
+    value *= 0x846CA68B
+    return value ^ (value >> 16)
+
+
+@kernels.kernel  # type: ignore[untyped-decorator]
+def _rectified_dropout(values, out, now, salt, least, scale, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    """max(values, 0), some of them zeroed and the rest scaled; the same draw as fast.stacked.dropped."""
+    run = tl.program_id(1)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    key = tl.load(now + run).to(tl.uint32) ^ salt.to(tl.uint32)
+    bits = _mixed(_mixed(place.to(tl.uint32) * 0x9E3779B1 + 0x165667B1) ^ key)
+    at = run.to(tl.int64) * size + place
+    value = tl.load(values + at, mask=inside, other=0.0)
+    kept = (bits.to(tl.int64) >= least) & (value > 0)
+    tl.store(out + at, tl.where(kept, value * scale, 0.0), mask=inside)

@@ -397,27 +397,3 @@ def backward_weight_first(
             sums = tl.dot(value, change, sums, input_precision=PRECISION)
     at = ((run * tl.num_programs(0) + split) * channels + place) * WIDTH * OUTPUTS
     tl.store(partial + at + tap[:, None] * OUTPUTS + output[None, :], sums)
-
-
-@triton.jit
-def _mixed(value):
-    """As fast.stacked.mixed, on 32-bit words."""
-    value ^= value >> 16
-    value *= 0x7FEB352D
-    value ^= value >> 15
-    value *= 0x846CA68B
-    return value ^ (value >> 16)
-
-
-@kernel
-def rectified_dropout(values, out, now, salt, least, scale, size, BLOCK: tl.constexpr):
-    """max(values, 0), some of them zeroed and the rest scaled; the same draw as fast.stacked.dropout."""
-    run = tl.program_id(1)
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < size
-    key = tl.load(now + run).to(tl.uint32) ^ salt.to(tl.uint32)
-    bits = _mixed(_mixed(place.to(tl.uint32) * 0x9E3779B1 + 0x165667B1) ^ key)
-    at = run.to(tl.int64) * size + place
-    value = tl.load(values + at, mask=inside, other=0.0)
-    kept = (bits.to(tl.int64) >= least) & (value > 0)
-    tl.store(out + at, tl.where(kept, value * scale, 0.0), mask=inside)

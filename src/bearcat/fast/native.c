@@ -484,7 +484,7 @@ void multiply(const real *a, const real *b, real *c, long count, long height, lo
 
 /* --- ReLU and dropout ------------------------------------------------------------------------------------------------ */
 
-static inline unsigned mixed(unsigned value) { /* as models.stacked.mixed */
+static inline unsigned mixed(unsigned value) { /* as fast.stacked.mixed */
     value ^= value >> 16;
     value *= 0x7FEB352Du;
     value ^= value >> 15;

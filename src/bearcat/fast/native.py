@@ -37,19 +37,24 @@ SOURCE = Path(__file__).with_name("native.c")
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-fPIC")
 C_NAMES = {torch.float32: "float", torch.float64: "double"}
 GROUP, MOST, PARTS, INPUTS, TAPS = 8, 128, 4, 64, 3  # as in native.c; the last two are of the last layer
+ADDRESS, LONG = ctypes.c_void_p, ctypes.c_long
+FUNCTIONS = {  # of native.c, with the types of what they are given
+    "forward": [ADDRESS], "begin_backward": [ADDRESS], "backward": [ADDRESS], "multiply": [ADDRESS] * 3 + [LONG] * 5,
+    "rectified_dropout": [ADDRESS] * 3 + [LONG] * 4 + [ctypes.c_double, LONG],
+}  # fmt: skip
 
 
 class KernelPlan(ctypes.Structure):
     """`struct plan` of native.c, field by field."""
 
     _fields_ = tuple((name, kind) for names, kind in (
-        ("runs windows domains channels length threads batch_statistics scratch_size", ctypes.c_long),
-        ("momentum epsilon", ctypes.c_double), ("input", ctypes.c_void_p), ("weight", ctypes.c_void_p * 4),
-        ("turned", ctypes.c_void_p * 3), ("bias gamma beta running_mean running_var", ctypes.c_void_p * 4),
-        ("y", ctypes.c_void_p * 3), ("scale shift mean deviation", ctypes.c_void_p * 4),
-        ("sums pooled best place last_mean scratch gradient", ctypes.c_void_p), ("change", ctypes.c_void_p * 3),
-        ("coefficient of_weight of_gamma of_beta", ctypes.c_void_p * 4),
-        ("centre rows offset composed within lags", ctypes.c_void_p),
+        ("runs windows domains channels length threads batch_statistics scratch_size", LONG),
+        ("momentum epsilon", ctypes.c_double), ("input", ADDRESS), ("weight", ADDRESS * 4),
+        ("turned", ADDRESS * 3), ("bias gamma beta running_mean running_var", ADDRESS * 4),
+        ("y", ADDRESS * 3), ("scale shift mean deviation", ADDRESS * 4),
+        ("sums pooled best place last_mean scratch gradient", ADDRESS), ("change", ADDRESS * 3),
+        ("coefficient of_weight of_gamma of_beta", ADDRESS * 4),
+        ("centre rows offset composed within lags", ADDRESS),
     ) for name in names.split())  # fmt: skip
 
 
@@ -231,8 +236,7 @@ def _product(left: Tensor, right: Tensor) -> Tensor:
     left, right = left.contiguous(), right.expand(*left.shape[:2], -1, -1).contiguous()
     result = left.new_empty(*left.shape[:3], right.shape[3])
     sizes = (left.shape[0] * left.shape[1], *left.shape[2:], right.shape[3], torch.get_num_threads())
-    addresses = (ctypes.c_void_p(tensor.data_ptr()) for tensor in (left, right, result))
-    _library(left.dtype).multiply(*addresses, *map(ctypes.c_long, sizes))
+    _library(left.dtype).multiply(left.data_ptr(), right.data_ptr(), result.data_ptr(), *sizes)
     return result
 
 
@@ -241,7 +245,7 @@ def _point(plan: KernelPlan, parts: dict[str, list[Tensor]]) -> None:
     kinds = {name: kind for name, kind, *_ in plan._fields_}
     for name, tensors in parts.items():
         addresses = [tensor.data_ptr() for tensor in tensors]
-        setattr(plan, name, addresses[0] if kinds[name] is ctypes.c_void_p else kinds[name](*addresses))
+        setattr(plan, name, addresses[0] if kinds[name] is ADDRESS else kinds[name](*addresses))
 
 
 def _aligned(size: int) -> int:
@@ -251,11 +255,8 @@ def _aligned(size: int) -> int:
 
 def rectified_dropout(values: Tensor, out: Tensor, now: Tensor, layer: int, limit: int, scale: float) -> None:
     """ReLU and dropout of (run, batch, feature) in one go (fast.stacked.RectifiedDropout)."""
-    _library(values.dtype).rectified_dropout(
-        ctypes.c_void_p(values.data_ptr()), ctypes.c_void_p(out.data_ptr()), ctypes.c_void_p(now.data_ptr()),
-        ctypes.c_long(len(values)), ctypes.c_long(values[0].numel()), ctypes.c_long(layer), ctypes.c_long(limit),
-        ctypes.c_double(scale), ctypes.c_long(torch.get_num_threads()),
-    )  # fmt: skip
+    sizes, addresses = (len(values), values[0].numel()), (tensor.data_ptr() for tensor in (values, out, now))
+    _library(values.dtype).rectified_dropout(*addresses, *sizes, layer, limit, scale, torch.get_num_threads())
 
 
 @cache
@@ -274,7 +275,9 @@ def _library(dtype: torch.dtype) -> Any:
     with suppress(OSError, ValueError):  # there is none, or it is not ours
         return _loaded(kept)
     with tempfile.TemporaryDirectory() as folder:
-        made = _compiled(compiler, real, Path(folder))
+        part, made = Path(folder) / "native.o", Path(folder) / "native.so"
+        _called([*compiler, *FLAGS, f"-DREAL={real}", "-c", str(SOURCE), "-o", str(part)])
+        _called([*compiler, "-shared", str(part), "-o", str(made)])  # so that it shares torch's OpenMP, and its threads
         with suppress(OSError):  # where the cache is full or read-only every process compiles for itself
             write_atomically(kept, made.read_bytes())
             kept.chmod(0o600)
@@ -288,16 +291,9 @@ def _loaded(path: Path) -> Any:
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise ValueError(f"{path} may be somebody else's")
     library = ctypes.CDLL(str(path))
-    for name in ("forward", "begin_backward", "backward", "multiply", "rectified_dropout"):
-        getattr(library, name).restype = None
-    return library
-
-
-def _compiled(compiler: list[str], real: str, folder: Path) -> Path:
-    """Compiles the library, which shares torch's OpenMP and so its threads."""
-    made, library = folder / "native.o", folder / "native.so"
-    _called([*compiler, *FLAGS, f"-DREAL={real}", "-c", str(SOURCE), "-o", str(made)])
-    _called([*compiler, "-shared", str(made), "-o", str(library)])
+    for name, types in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = None, types
     return library
 
 

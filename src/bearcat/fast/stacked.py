@@ -62,10 +62,8 @@ class StackedNorm(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(runs, channels))
         self.bias = nn.Parameter(torch.empty(runs, channels))
-        self.running_mean: Tensor
-        self.running_var: Tensor
-        self.register_buffer("running_mean", torch.empty(runs, channels))
-        self.register_buffer("running_var", torch.empty(runs, channels))
+        self.running_mean = nn.Buffer(torch.empty(runs, channels))
+        self.running_var = nn.Buffer(torch.empty(runs, channels))
         self.reset()
 
     @torch.no_grad()

@@ -4,9 +4,6 @@
 7
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from bearcat.methods.alignments import (
     ClassifierDiscrepancy,
     ConditionalAdversarial,
@@ -19,26 +16,13 @@ from bearcat.methods.alignments import (
     Uniformity,
     Wasserstein,
 )
-from bearcat.methods.before_training import KnownStates, Standardise
 from bearcat.methods.matching import MatchClusters
-from bearcat.methods.views import StrongView, WeakView
-
-if TYPE_CHECKING:
-    from bearcat.methods.target_calibration import PseudoCal, RecordingConfidence, TargetConfidence, TransCal
+from bearcat.methods.target_calibration import PseudoCal, RecordingConfidence, TargetConfidence, TransCal
+from bearcat.methods.transforms import KnownStates, Standardise, StrongView, WeakView
 
 __all__ = [
-    "ClassifierDiscrepancy", "ConditionalAdversarial", "CovarianceMatching", "JointMatching",
-    "KernelMatching", "KnownStates", "MatchClusters", "PseudoCal", "RecordingConfidence", "Standardise", "StrongView",
+    "ClassifierDiscrepancy", "ConditionalAdversarial", "CovarianceMatching", "JointMatching", "KernelMatching",
+    "KnownStates", "MatchClusters", "PseudoCal", "RecordingConfidence", "Standardise", "StrongView",
     "TargetConfidence", "TargetStatistics", "TransCal", "Transport", "Triplet", "Uniformity", "Wasserstein",
     "WeakView",
 ]  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(import_module("bearcat.methods.target_calibration"), name)  # which loads torch
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

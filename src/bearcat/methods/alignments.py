@@ -106,7 +106,8 @@ class Wasserstein(Alignment):
 
 @dataclass(frozen=True)
 class KernelMatching(Alignment):
-    """MK-MMD: the mean discrepancy of features under five Gaussian kernels.
+    """MK-MMD: the squared mean discrepancy of features under five Gaussian kernels, which is the mean of the kernel
+    within both domains less twice that across.
 
     >>> RECIPES["MK-MMD"].change("mk-mmd", weight=0.3).find(KernelMatching).weight
     0.3
@@ -115,7 +116,9 @@ class KernelMatching(Alignment):
     name = "mk-mmd"
 
     def loss(self, view: View) -> Tensor:
-        return self.weight * view.ramp * mean_discrepancy(self.kernel(view), view.size)
+        kernel, size = self.kernel(view), view.size
+        gap = kernel[:size, :size].mean() + kernel[size:, size:].mean() - 2 * kernel[:size, size:].mean()
+        return self.weight * view.ramp * gap
 
     def kernel(self, view: View) -> Tensor:
         """Of all pairs of windows, (batch, batch)."""
@@ -199,9 +202,10 @@ class Uniformity(Loss):
 
 @dataclass(frozen=True)
 class Triplet(Loss):
-    """Batch-hard triplets of the features of source windows and of target windows whose pseudo-label is used (Wang et
-    al. 2022). Features are brought to length 1: with their own lengths the loss was lowered by shrinking them, until
-    all were 0 and nothing was learnt (LOG.md).
+    """Batch-hard triplets (Hermans et al. 2017) of source windows and of target windows whose pseudo-label is used
+    (Wang et al. 2022): the farthest window of the same label should be nearer than the nearest one of another, by the
+    margin. Features are brought to length 1: with their own lengths the loss was lowered by shrinking them, until all
+    were 0 and nothing was learnt (LOG.md).
 
     >>> Recipe((SelfTraining(), Triplet(margin=0.5))).find(Triplet).phase
     'labels'
@@ -218,7 +222,15 @@ class Triplet(Loss):
         labels = torch.cat([view.labels, view.pseudo_labels])
         counts = torch.cat([torch.ones_like(view.labels, dtype=torch.bool), view.selected])
         features = functional.normalize(view.features, dim=1)
-        return self.weight * hardest_triplets(features, labels, counts, self.margin)
+        distance = (squared_distances(features, features) + 1e-12).sqrt()
+        pairs, same = counts[:, None] & counts, labels[:, None] == labels
+        itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+        alike, different = pairs & same & ~itself, pairs & ~same
+        farthest = distance.masked_fill(~alike, 0).amax(dim=1)
+        nearest = distance.masked_fill(~different, torch.inf).amin(dim=1)
+        anchors = alike.any(dim=1) & different.any(dim=1)
+        gaps = torch.where(anchors, (farthest - nearest + self.margin).clamp(min=0), 0)
+        return self.weight * (gaps.sum() / anchors.sum().clamp(min=1))
 
 
 @dataclass(frozen=True)
@@ -260,11 +272,6 @@ def gaussian_kernels(values: Tensor, factors: Sequence[float], bandwidth: float 
     return torch.stack([torch.exp(-squared / (factor * width)) for factor in factors]).sum(dim=0)
 
 
-def mean_discrepancy(kernel: Tensor, size: int) -> Tensor:
-    """Maximum mean discrepancy, squared: the mean of the kernel in both domains less twice that across."""
-    return kernel[:size, :size].mean() + kernel[size:, size:].mean() - 2 * kernel[:size, size:].mean()
-
-
 def covariance(features: Tensor) -> Tensor:
     """Unbiased: (batch, feature) → (feature, feature)."""
     centred = features - features.mean(dim=0)
@@ -282,18 +289,3 @@ def transport_plan(cost: Tensor, smoothing: float, rounds: int) -> Tensor:
         right = column - (kernel + left[:, None]).logsumexp(dim=0)
         left = row - (kernel + right).logsumexp(dim=1)
     return (kernel + left[:, None] + right).exp()
-
-
-def hardest_triplets(features: Tensor, labels: Tensor, counts: Tensor, margin: float) -> Tensor:
-    """Batch-hard triplet loss (Hermans et al. 2017) of the windows that count (batch,): the farthest window of the same
-    label should be nearer than the nearest one of another, by the margin.
-    """
-    distance = (squared_distances(features, features) + 1e-12).sqrt()
-    pairs, same = counts[:, None] & counts, labels[:, None] == labels
-    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    alike, different = pairs & same & ~itself, pairs & ~same
-    farthest = distance.masked_fill(~alike, 0).amax(dim=1)
-    nearest = distance.masked_fill(~different, torch.inf).amin(dim=1)
-    anchors = alike.any(dim=1) & different.any(dim=1)
-    losses = torch.where(anchors, (farthest - nearest + margin).clamp(min=0), 0)
-    return losses.sum() / anchors.sum().clamp(min=1)

@@ -23,12 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding
-from bearcat.data import tasks
-from bearcat.diagnosis import accuracy as check_models
-from bearcat.methods.before_training import States, source_states
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from bearcat.data.recording import Integers
+from bearcat.data.tasks import UNKNOWN, TrainingData
+from bearcat.diagnosis.accuracy import principal
+from bearcat.methods.transforms import Floats, States, source_states
 
 SHRINKAGE = 0.1  # of the spread within classes towards equal spread in all directions
 MOST_WINDOWS = 4000  # of the source, to find the space
@@ -58,68 +56,64 @@ class MatchClusters(BeforeTraining):
 
     name = "matching"
 
-    def prepare(self, data: tasks.TrainingData) -> Prepared:
+    def prepare(self, data: TrainingData) -> Prepared:
         """The data with the source's windows shifted where the matching is clear, and what was found."""
         source, target, classes = data.source_train, data.target_train, len(data.classes)
         flat, values = source.values.reshape(len(source), -1), target.values.reshape(len(target), -1)
-        named = target.reference if len(target.reference) else np.full(len(target), tasks.UNKNOWN)
-        states = source_states(data)
-        project, states_at = discriminant_space(flat, states.train, len(states.owner))
+        states, unknown = source_states(data), np.full(len(target), UNKNOWN)
+        project, states_at = discriminant_space(flat, states)
         cluster, centres = clustered(project(values), target.recording)
-        count, windows = len(centres), np.bincount(cluster)
+        reference = target.reference if len(target.reference) else unknown
+        anchor = target.anchor if states.several and len(target.anchor) else unknown
+        of_reference, certain = (
+            np.array([_only_class(codes[cluster == number]) for number in range(len(centres))])
+            for codes in (reference, anchor)
+        )
+        known, windows = np.where(of_reference == UNKNOWN, certain, of_reference), np.bincount(cluster)
         finding = ClusterMatch(
-            adapted=False, clusters=count, classes=classes, fewest_windows=int(windows.min()),
-            states=len(states.owner) if states.several else None,
+            adapted=False, clusters=len(centres), classes=classes, fewest_windows=int(windows.min()),
+            states=len(states.owner) if states.several else None, anchors=int((certain != UNKNOWN).sum()) or None,
         )  # fmt: skip
-        of_cluster = np.array([_only_class(named[cluster == number]) for number in range(count)])
-        anchors = target.anchor if states.several and len(target.anchor) else np.full(len(target), tasks.UNKNOWN)
-        certain = np.array([_only_class(anchors[cluster == number]) for number in range(count)])
-        known = np.where(of_cluster == tasks.UNKNOWN, certain, of_cluster)
-        finding = replace(finding, anchors=int((certain != tasks.UNKNOWN).sum()) or None)
+        codes = None  # (window,) the states that the source's are shifted to, by the matching or by the references
         # No state is left for one of several clusters that are known to be of one class, such as two that are healthy.
         enough = all((known == code).sum() <= (states.owner == code).sum() for code in range(classes))
-        codes = None  # (window,) the states that the source's are shifted to, by the matching or by the references
         if enough and finding.comparable:
             matching = match(centres, states_at, known, states.owner)
-            free = _best_fit(centres, states_at, lambda distance: distance.argmin(axis=1))[1]  # the nearest state
-            single = len(np.unique(target.recording)) == classes == count  # no class can be taken for two
+            nearest = _best_fit(centres, states_at, lambda distance: distance.argmin(axis=1))[1]
+            single = len(np.unique(target.recording)) == classes == len(centres)  # no class can be taken for two
             # Clusters of a few windows, or of types with several states, are matched where both are clear.
             plain = finding.fewest_windows >= FEWEST_WINDOWS and not states.several
             clear = matching.fit > CLEAR_FIT and matching.margin > CLEAR_MARGIN
-            clear = matching.fit > FIT if count == classes and plain else clear
-            clear = clear and (single or matching.left <= MORE_LEFT * free)
+            clear = matching.fit > FIT if len(centres) == classes and plain else clear
+            clear = clear and (single or matching.left <= MORE_LEFT * nearest)
             if plain or clear:
                 margin = matching.margin if np.isfinite(matching.margin) else None  # no other matching is possible
                 finding = replace(finding, fit=matching.fit, margin=margin)
-            if not plain:
-                possible = (known[:, None] == tasks.UNKNOWN) | (known[:, None] == states.owner)
-                gain = likelihood_gain(centres, states_at, matching.offset, 1 / windows, possible)
-                clear = clear and gain > 0
-            if clear:
+            possible = (known[:, None] == UNKNOWN) | (known[:, None] == states.owner)
+            if clear and (plain or likelihood_gain(centres, states_at, matching.offset, 1 / windows, possible) > 0):
                 codes = matching.states[cluster]
-                owners = states.owner[codes[codes != tasks.UNKNOWN]]
-                counts = np.bincount(owners, minlength=classes)
+                counts = np.bincount(states.owner[codes[codes != UNKNOWN]], minlength=classes)
                 shares = dict(zip(data.classes, (counts / counts.sum()).tolist(), strict=True))
                 strange = np.isin(cluster, _strange(centres, states_at, matching))
-                unknown = np.unique(target.recording[strange]).tolist() if len(target.recording) else []
-                finding = replace(finding, adapted=True, shares=shares, unknown=tuple(unknown))
-        if codes is None and (named != tasks.UNKNOWN).any():
-            states, codes = States.of_classes(data), named
+                strangers = np.unique(target.recording[strange]).tolist() if len(target.recording) else []
+                finding = replace(finding, adapted=True, shares=shares, unknown=tuple(strangers))
+        if codes is None and (reference != UNKNOWN).any():
+            states, codes = States.of_classes(data), reference
             finding = replace(finding, adapted=True, reference=True)
-        if codes is not None:
-            present = [int(code) for code in np.unique(codes) if code != tasks.UNKNOWN]
-            offsets = {
-                code: values[codes == code].mean(axis=0) - flat[states.train == code].mean(axis=0) for code in present
-            }
-            common = np.mean(list(offsets.values()), axis=0)
-            if finding.reference:
-                projected = project(np.stack([values.mean(axis=0), values.mean(axis=0) - common]))
-                others = centres[of_cluster == tasks.UNKNOWN]
-                common = common * _common_share(others, states_at, projected[0] - projected[1])
-            else:  # a few windows say of which class they are, but not how far it has shifted
-                offsets = {code: offset for code, offset in offsets.items() if (codes == code).sum() >= FEWEST_WINDOWS}
-            data = _shifted(data, states, offsets, common)
-        return Prepared(data, finding=finding)
+        if codes is None:
+            return Prepared(data, finding=finding)
+
+        offsets = {
+            code: values[codes == code].mean(axis=0) - flat[states.train == code].mean(axis=0)
+            for code in np.unique(codes[codes != UNKNOWN]).tolist()
+        }
+        common = np.mean(list(offsets.values()), axis=0)
+        if finding.reference:
+            before, after = project(np.stack([values.mean(axis=0), values.mean(axis=0) - common]))
+            common = common * _common_share(centres[of_reference == UNKNOWN], states_at, before - after)
+        else:  # a few windows say of which class they are, but not how far it has shifted
+            offsets = {code: offset for code, offset in offsets.items() if (codes == code).sum() >= FEWEST_WINDOWS}
+        return Prepared(_shifted(data, states, offsets, common), finding=finding)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,8 +161,8 @@ class ClusterMatch(TargetFinding):
 
 
 def _shifted(
-    data: tasks.TrainingData, states: States, offsets: Mapping[int, NDArray[Any]], common: NDArray[Any]
-) -> tasks.TrainingData:
+    data: TrainingData, states: States, offsets: Mapping[int, NDArray[Any]], common: NDArray[Any]
+) -> TrainingData:
     """With an offset (point,) added to each state of the source; by default that of its class on average, or of all."""
     parts = []
     for part, state in ((data.source_train, states.train), (data.source_test, states.test)):
@@ -184,8 +178,8 @@ def _shifted(
 
 def _only_class(codes: Integers) -> int:
     """The one class that a cluster's windows are known to be of; UNKNOWN where there is none, or several."""
-    classes = np.unique(codes[codes != tasks.UNKNOWN])
-    return int(classes[0]) if len(classes) == 1 else tasks.UNKNOWN
+    classes = np.unique(codes[codes != UNKNOWN])
+    return int(classes[0]) if len(classes) == 1 else UNKNOWN
 
 
 def likelihood_gain(
@@ -201,15 +195,12 @@ def likelihood_gain(
     floor, axes = float(np.mean(noise)), clusters.shape[1]
 
     def likelihood(shift: Floats, free: bool) -> float:
-        shares, variance = np.full(len(centres), 1 / len(centres)), np.inf
-        reached = -np.inf
+        distance = np.where(possible, _squares(clusters, centres, shift), np.inf)
+        variance = max(float(distance.min(axis=1).mean()) / axes, floor)
+        shares, reached = np.full(len(centres), 1 / len(centres)), -np.inf
         for _ in range(ROUNDS):
-            squares = np.where(possible, _squares(clusters, centres, shift), np.inf)
-            if not np.isfinite(variance):
-                variance = max(float(squares.min(axis=1).mean()) / axes, floor)
-            joint = np.log(shares) - squares / (2 * variance) - axes / 2 * np.log(2 * np.pi * variance)
-            most = joint.max(axis=1, keepdims=True)
-            total = most[:, 0] + np.log(np.exp(joint - most).sum(axis=1))
+            joint = np.log(shares) - distance / (2 * variance) - axes / 2 * np.log(2 * np.pi * variance)
+            total = np.logaddexp.reduce(joint, axis=1)
             earlier, reached = reached, float(total.sum())
             if reached - earlier < 1e-9 * abs(reached):
                 break
@@ -218,8 +209,9 @@ def likelihood_gain(
             shares = shares / shares.sum()
             if free:
                 shift = (clusters - likely @ centres).mean(axis=0)
-            scatter = (likely * _squares(clusters, centres, shift)).sum()
-            variance = max(float(scatter) / clusters.size, floor)
+            squares = _squares(clusters, centres, shift)
+            distance = np.where(possible, squares, np.inf)
+            variance = max(float((likely * squares).sum()) / clusters.size, floor)
         return reached
 
     penalty = axes / 2 * np.log(len(clusters))
@@ -228,9 +220,9 @@ def likelihood_gain(
 
 def _strange(clusters: Floats, centres: Floats, matching: Matching) -> Integers:
     """The clusters that are left over and far from every class: their recordings show a fault the source lacks."""
-    left_over = np.flatnonzero(matching.states == tasks.UNKNOWN)
+    left_over = np.flatnonzero(matching.states == UNKNOWN)
     distance = _squares(clusters[left_over], centres, matching.offset).min(axis=1)
-    usual = matching.left / (matching.states != tasks.UNKNOWN).sum()
+    usual = matching.left / (matching.states != UNKNOWN).sum()
     return np.asarray(left_over[distance > STRANGE**2 * usual])
 
 
@@ -247,23 +239,23 @@ def _squares(clusters: Floats, centres: Floats, offset: Floats) -> Floats:
     return np.asarray(((clusters[:, None] - centres - offset) ** 2).sum(axis=2))
 
 
-def discriminant_space(
-    values: NDArray[Any], labels: Integers, classes: int
-) -> tuple[Callable[[NDArray[Any]], Floats], Floats]:
-    """The space in which the source's windows (window, point) differ most by class: how windows are brought there,
-    (window, axis), and the classes' centres there, (class, axis).
+def discriminant_space(values: NDArray[Any], states: States) -> tuple[Callable[[NDArray[Any]], Floats], Floats]:
+    """The space in which the source's windows (window, point) differ most by state: how windows are brought there,
+    (window, axis), and the states' centres there, (state, axis).
     """
-    most = MOST_WINDOWS // classes
-    members = [np.flatnonzero(labels == code) for code in range(classes)]
-    sample = [rows[np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(int)] for rows in members]
-    used = np.concatenate(sample)
-    values, labels = values[used].astype(np.float64), labels[used]
+    count = len(states.owner)
+    members = [np.flatnonzero(states.train == code) for code in range(count)]
+    sizes = [min(len(rows), MOST_WINDOWS // count) for rows in members]
+    used = np.concatenate(
+        [rows[np.linspace(0, len(rows) - 1, size).astype(int)] for rows, size in zip(members, sizes, strict=True)]
+    )
+    values, labels = values[used].astype(np.float64), states.train[used]
     mean, deviation = values.mean(axis=0), values.std(axis=0)
     deviation = np.where(deviation > 1e-6 * np.abs(mean), deviation, 1.0)
     scaled = (values - mean) / deviation
-    centres = np.array([scaled[labels == code].mean(axis=0) for code in range(classes)])
-    within = (scaled - centres[labels]) / np.sqrt(max(1, len(scaled) - classes))
-    variances, axes = check_models.principal(within)
+    centres = np.array([scaled[labels == code].mean(axis=0) for code in range(count)])
+    within = (scaled - centres[labels]) / np.sqrt(max(1, len(scaled) - count))
+    variances, axes = principal(within)
     floor = SHRINKAGE * variances.sum() / scaled.shape[1]
     along = 1 / np.sqrt((1 - SHRINKAGE) * variances + floor) if floor > 0 else np.ones_like(variances)
     across = 1 / np.sqrt(floor) if floor > 0 else 1.0
@@ -273,7 +265,7 @@ def discriminant_space(
 
     whitened = whiten(centres)
     middle = whitened.mean(axis=0)
-    directions = check_models.principal(whitened - middle)[1][: classes - 1]
+    directions = principal(whitened - middle)[1][: count - 1]
 
     def project(points: NDArray[Any]) -> Floats:
         return np.asarray((whiten((points - mean) / deviation) - middle) @ directions.T)
@@ -313,38 +305,35 @@ class Matching:
     margin: float  # what the next matching leaves, as a multiple of what this leaves
 
 
-def match(clusters: Floats, centres: Floats, known: Integers, owner: Integers | None = None) -> Matching:
-    """The best matching of clusters (cluster, axis) with states (state, axis) of the classes `owner` (state,), each a
-    class by default. The next matching is the best that gives a cluster to another class.
+def match(clusters: Floats, centres: Floats, known: Integers, owner: Integers) -> Matching:
+    """The best matching of clusters (cluster, axis) with states (state, axis) of the classes `owner` (state,). The next
+    matching is the best that gives a cluster to another class.
 
     known (cluster,) holds the classes that clusters are known to be of, UNKNOWN elsewhere.
     """
     from scipy.optimize import linear_sum_assignment
 
-    owner = np.arange(len(centres)) if owner is None else owner
     required = known[:, None] == owner
-    forbidden = (known[:, None] != tasks.UNKNOWN) & ~required
+    forbidden = (known[:, None] != UNKNOWN) & ~required
 
     def one_to_one(distance: Floats) -> Integers:
-        matched, far = np.full(len(clusters), tasks.UNKNOWN), distance.max() * len(clusters) + 1
+        matched, far = np.full(len(clusters), UNKNOWN), distance.max() * len(clusters) + 1
         rows, columns = linear_sum_assignment(np.where(forbidden, far, distance - 2 * far * required))
         matched[rows] = columns
         return matched
 
     def owners(states: Integers) -> Integers:
-        return np.where(states == tasks.UNKNOWN, tasks.UNKNOWN, owner[states])
+        return np.where(states == UNKNOWN, UNKNOWN, owner[states])
 
     states, left = _best_fit(clusters, centres, one_to_one)
-    paired = states != tasks.UNKNOWN
+    paired = states != UNKNOWN
     matched = centres[states[paired]]
     scatter = ((matched - matched.mean(axis=0)) ** 2).sum()
-    certain, best = known != tasks.UNKNOWN, owners(states)
-    others = [
-        other
-        for other in _changed(states, len(centres))
-        if np.array_equal(owners(other)[certain], known[certain]) and not np.array_equal(owners(other), best)
-    ]
-    next_left = min((_left(clusters, centres, other) for other in others), default=np.inf)
+    certain, next_left = known != UNKNOWN, np.inf
+    for other in _changed(states, len(centres)):
+        theirs = owners(other)
+        if np.array_equal(theirs[certain], known[certain]) and not np.array_equal(theirs, owners(states)):
+            next_left = min(next_left, _left(clusters, centres, other))
     margin = next_left / left if left > 0 else np.inf
     fit = float(1 - left / scatter) if scatter > 0 else 0.0
     return Matching(states, (clusters[paired] - matched).mean(axis=0), left, fit, margin)
@@ -358,7 +347,7 @@ def _changed(states: Integers, count: int) -> Iterator[Integers]:
                 other = states.copy()
                 other[[first, second]] = states[[second, first]]
                 yield other
-        if states[first] != tasks.UNKNOWN:
+        if states[first] != UNKNOWN:
             for unused in np.setdiff1d(np.arange(count), states):
                 other = states.copy()
                 other[first] = unused
@@ -367,7 +356,7 @@ def _changed(states: Integers, count: int) -> Iterator[Integers]:
 
 def _left(clusters: Floats, centres: Floats, classes: Integers) -> float:
     """What these classes leave of the clusters that have one, under the offset that is best for them."""
-    paired = classes != tasks.UNKNOWN
+    paired = classes != UNKNOWN
     apart = clusters[paired] - centres[classes[paired]]
     return float(((apart - apart.mean(axis=0)) ** 2).sum())
 
@@ -383,7 +372,7 @@ def _best_fit(clusters: Floats, centres: Floats, assign: Callable[[Floats], Inte
     for offset in starts:
         for _ in range(20):
             assigned = assign(_squares(clusters, centres, offset))
-            paired = assigned != tasks.UNKNOWN
+            paired = assigned != UNKNOWN
             earlier, offset = offset, (clusters[paired] - centres[assigned[paired]]).mean(axis=0)
             if np.allclose(earlier, offset):
                 break

@@ -120,22 +120,17 @@ class RecordingConfidence:
         return from_temperature(temperature, fitted.at_bound, classes=fitted.scale.shape[1])
 
 
-def matching_temperature(
-    target: Sample, accuracy: Tensor, bounds: tuple[float, float] = BOUNDS
-) -> tuple[Tensor, Tensor]:
+def matching_temperature(target: Sample, accuracy: Tensor) -> tuple[Tensor, Tensor]:
     """Temperatures (run, any) at which the mean confidence is the accuracy, or the nearest bound; and the gap."""
-    logits, share = (
-        scaling.centred(target)[:, None],
-        target.shares()[:, None],
-    )  # (run, 1, window, class), (run, 1, window)
+    logits, share = scaling.centred(target)[:, None], target.shares()[:, None]  # (run, 1, window, …)
 
     def too_low(place: Tensor) -> Tensor:
         """The accuracy minus the mean confidence at log T."""
         confidence = 1 / (logits * (-place).exp()[..., None, None]).exp().sum(dim=-1)
         return accuracy - (share * confidence).sum(dim=-1)
 
-    low, high = (torch.full_like(accuracy, math.log(bound)) for bound in bounds)
-    temperature = scaling.halved(too_low, low, high, bounds)
+    low, high = (torch.full_like(accuracy, math.log(bound)) for bound in BOUNDS)
+    temperature = scaling.halved(too_low, low, high, BOUNDS)
     return temperature, too_low(temperature.log()).abs()
 
 

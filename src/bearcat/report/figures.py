@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bearcat.data.recording import Recording
-from bearcat.diagnosis.drawing import draw
 from bearcat.diagnosis.recording import Diagnosis
+from bearcat.diagnosis.signal import draw
 from bearcat.errors import InputError, library
 from bearcat.record import RecordedBins, Reliability
 from bearcat.report import Floats, Result, ordered_methods, ordered_tasks

@@ -18,7 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from bearcat.diagnosis.decision import ACTIONS
+from bearcat.diagnosis.decision import ACTIONS, OK
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis
 from bearcat.errors import InputError, library
 from bearcat.findings import count, percent
@@ -163,7 +163,8 @@ def _recording_sections(diagnoses: Diagnoses, title: str) -> list[Section]:
     cells = tuple(tuple(TableEntry(row.get(name, ""), status=name == "decision") for name in names) for row in rows)
     table = Table("recordings", title, note, tuple(names), cells)
     sections = [Section("Recordings", tables=(table,) if rows else (), cards=True)]
-    drawn = [diagnosis for diagnosis in diagnoses.urgent if diagnosis.drawing is not None]
+    worst = [diagnosis for diagnosis in diagnoses.worst_first if diagnosis.decision.action != OK]
+    drawn = [diagnosis for diagnosis in worst if diagnosis.drawing is not None]
     pictures = tuple(figures.draw_evidence(diagnosis, CARD) for diagnosis in drawn[:MOST_DRAWN])
     if not pictures:
         return sections

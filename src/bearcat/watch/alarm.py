@@ -17,10 +17,9 @@ import numpy as np
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, UNCLEAR
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
-from bearcat.diagnosis.lines import FAULTS, Loudness, cross_talk
-from bearcat.diagnosis.physics import PhysicsEvidence
+from bearcat.diagnosis.lines import FAULTS, FEWEST_TURNS
+from bearcat.diagnosis.physics import Loudness, PhysicsEvidence, cross_talk
 from bearcat.diagnosis.recording import AlarmRule
-from bearcat.diagnosis.spectra import FEWEST_TURNS
 from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
 from bearcat.settings import PRIOR
 from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading
@@ -270,7 +269,7 @@ def _named(state: PointState, reading: Reading) -> tuple[str | None, float | Non
         return fault, confidence
     known = diagnosis.state in FAULTS and (fault in (None, UNCLEAR) or set(state.names) == {diagnosis.state})
     if known or (diagnosis.state == UNCLEAR and fault is None):
-        return diagnosis.state, diagnosis.decision.expected or None
+        return diagnosis.state, diagnosis.confidence or None
     return fault, confidence
 
 

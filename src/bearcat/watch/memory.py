@@ -18,11 +18,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bearcat.diagnosis.decision import ALARM, CHECK
-from bearcat.diagnosis.lines import FAULTS, Loudness, levels_over_background
-from bearcat.diagnosis.physics import KNOWN, Baseline, PhysicsEvidence, loudness, physics_evidence
+from bearcat.diagnosis.lines import FAULTS, FEWEST_TURNS, Spectra, levels_over_background
+from bearcat.diagnosis.physics import KNOWN, Baseline, Loudness, PhysicsEvidence, loudness, physics_evidence
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.recording import Diagnosis
-from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
 from bearcat.findings import GROWN, Finding
 from bearcat.watch.snapshot import PointStatus, Snapshot, line_values
 from bearcat.watch.usual import (

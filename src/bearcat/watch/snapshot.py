@@ -18,11 +18,11 @@ import numpy as np
 from bearcat.data.channels import unit_of
 from bearcat.deploy import beside_each_other, measure_points
 from bearcat.deploy.find import FoundMeasurement, Given
-from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK
+from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OF_RECORDING, OK
+from bearcat.diagnosis.lines import FEWEST_TURNS, Spectra
 from bearcat.diagnosis.physics import CLARITIES, PhysicsEvidence
 from bearcat.diagnosis.quality import BANDS
 from bearcat.diagnosis.recording import STATUS, Measured, Observation
-from bearcat.diagnosis.spectra import FEWEST_TURNS, Spectra
 from bearcat.errors import to_json
 from bearcat.findings import (
     MOST_REASONS,
@@ -143,7 +143,7 @@ def status_of(findings: Sequence[Finding]) -> str:
     """Of a point: no signal where there is none, else the highest severity; a remark changes nothing."""
     if any(finding.kind in SILENT for finding in findings):
         return NO_SIGNAL
-    return {"check": CHECK, "alarm": ALARM}.get(highest(findings), OK)
+    return OF_RECORDING[highest(findings)]
 
 
 @dataclass(frozen=True)

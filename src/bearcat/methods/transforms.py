@@ -1,4 +1,4 @@
-"""What is done to the windows before training: standardising them, and windows of other benches that join the source.
+"""What is done to windows: standardising, windows of other benches that join the source, views of a step.
 
 Levels of a physical input differ between speeds, loads and machines by an offset and a factor in each point. Where the
 target holds the source's classes in the source's shares, standardising each domain by itself removes both; where it
@@ -11,11 +11,16 @@ each bench, the mean of windows, the directions in which they scatter most and t
 `bearing-orders` standardised by that bench; draws are put where the source's mean and scale are. The target is not
 used. `python benchmarks/general_model.py DATA --write` makes the file; docs/results.md says what it is worth.
 
+Of views, the teacher labels the weak one of a target window and the student learns the strong one. Their changes are of
+windows (batch, channel, point), with random numbers for every window, which `draw` determines; each change has a layer
+of its own, so that they are independent.
+
 >>> RECIPES["unseen-bearings"].with_settings({"known-states.without": "cwru"})   # as `adapt` and grids do on CWRU
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -24,22 +29,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding, choice
+from bearcat.cat.ingredient import Augmentation, BeforeTraining, Prepared, TargetFinding, choice
 from bearcat.cat.networks import InputScaling
-from bearcat.data import tasks
+from bearcat.data.inputs import Input, Waveform, find_input
+from bearcat.data.recording import Integers
+from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData
 from bearcat.errors import InputError
+from bearcat.fast.stacked import uniform
 from bearcat.settings import find_name
+from bearcat.storage import load_tensors
 
 if TYPE_CHECKING:
     from bearcat.cat.recipes import Recipe
-    from bearcat.data.inputs import Input
 
 STATES_FILE = Path(__file__).parents[1] / "general" / "states.safetensors"
 AXES = 16  # directions of scatter that are kept of a state
 MOST_STATES = 48  # of the source; where it has more recordings, those of a class that are alike are one state
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -57,25 +65,25 @@ class Standardise(BeforeTraining):
     def adapts(self) -> bool:
         return self.by == "domain"
 
-    def prepare(self, data: tasks.TrainingData) -> Prepared:
+    def prepare(self, data: TrainingData) -> Prepared:
         """The model scales by the target's statistics; the source is shifted so that this scales it by its own."""
-        parts = data.source_train, data.source_test
-        mean, deviation = _statistics(parts[0].values if self.by == "source" else data.target_train.values)
+        source, target = data.source_train.values, data.target_train.values
+        mean, deviation = _statistics(source if self.by == "source" else target)
         if self.by == "domain":
+            parts = data.source_train, data.source_test
             shifted = [part.values.copy() for part in parts]
             domains = [part.domain if len(part.domain) else np.zeros(len(part)) for part in parts]
             for domain in np.unique(domains[0]):
-                own_mean, own_deviation = _statistics(parts[0].values[domains[0] == domain])
+                domain_mean, domain_deviation = _statistics(source[domains[0] == domain])
                 for values, of_window in zip(shifted, domains, strict=True):
                     members = of_window == domain
-                    values[members] = (values[members] - own_mean) / own_deviation * deviation + mean
+                    values[members] = (values[members] - domain_mean) / domain_deviation * deviation + mean
             train, test = (replace(part, values=values) for part, values in zip(parts, shifted, strict=True))
             data = replace(data, source_train=train, source_test=test)
         # A point that is zero in every window has been ignored; the network is not to read it later.
-        ignored = ~np.any([(part.values != 0).any(axis=0) for part in (parts[0], data.target_train)], axis=0)
-        factor = np.where(ignored, 0, 1 / deviation).astype(np.float32)
-        scaling = InputScaling(torch.from_numpy(mean)[None], torch.from_numpy(factor)[None])
-        return Prepared(data, scaling)
+        used = (source != 0).any(axis=0) | (target != 0).any(axis=0)
+        factor = np.where(used, 1 / deviation, 0).astype(np.float32)
+        return Prepared(data, InputScaling(torch.from_numpy(mean)[None], torch.from_numpy(factor)[None]))
 
 
 def _statistics(values: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -111,8 +119,6 @@ class StateShape:
 @cache
 def shipped_states() -> tuple[str, dict[str, dict[str, StateShape]]]:
     """The input that the states were measured with, and the states of each bench."""
-    from bearcat.storage import load_tensors
-
     tensors, metadata = load_tensors(STATES_FILE)
     benches: dict[str, dict[str, StateShape]] = {}
     for bench, state in metadata["states"]:
@@ -125,8 +131,8 @@ def shipped_states() -> tuple[str, dict[str, dict[str, StateShape]]]:
 class JoinedStates(TargetFinding):
     """Which states of which benches joined the source."""
 
-    states: tuple[str, ...]
-    benches: tuple[str, ...]
+    states: tuple[str, ...] = ()
+    benches: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -154,41 +160,42 @@ class KnownStates(BeforeTraining):
             find_name(name, tuple(shipped_states()[1]), "bench")
 
     def for_input(self, kind: Input) -> KnownStates:
-        from bearcat.data.inputs import find_input
-
         if kind != find_input(shipped_states()[0]):
             raise InputError(f"known states of other benches are of the input '{shipped_states()[0]}'; use it", "input")
         return self
 
-    def prepare(self, data: tasks.TrainingData) -> Prepared:
+    def prepare(self, data: TrainingData) -> Prepared:
         """The same for all runs: draws depend on nothing but the source."""
-        shapes, codes = self._shapes(data), state_codes(data.classes)
-        finding = JoinedStates(
-            adapted=False, states=tuple(dict.fromkeys(state for _, state, _ in shapes)),
-            benches=tuple(dict.fromkeys(bench for bench, _, _ in shapes)),
-        )  # fmt: skip
-        if not shapes:
-            return Prepared(data, finding=finding)
-        source, random = data.source_train, np.random.default_rng(0)
-        mean, scale = source.values.mean(axis=0, dtype=np.float64), source.values.std(axis=0, dtype=np.float64)
-        states = [state for _, state, _ in shapes]
-        # A class gets as many windows as the source's classes have on average, however many benches know it.
-        average = len(source) / len(data.classes)
-        numbers = [max(1, round(average / states.count(state))) for state in states]
-        drawn = [shape.draw(number, random) for number, (_, _, shape) in zip(numbers, shapes, strict=True)]
-        values = np.concatenate(drawn).reshape(-1, *mean.shape) * scale + mean
-        labels = np.repeat([codes[state] for state in states], numbers)
-        groups = np.repeat(np.arange(len(shapes)), numbers)
-        added = joined(source, values.astype(np.float32), labels, groups)
-        return Prepared(replace(data, source_train=added), finding=finding)
-
-    def _shapes(self, data: tasks.TrainingData) -> list[tuple[str, str, StateShape]]:
-        """Bench, state and shape of what joins: none where fewer than two classes stand for a state."""
         codes, shapes = state_codes(data.classes), list[tuple[str, str, StateShape]]()
         for bench, states in shipped_states()[1].items():
             if bench not in self.without:
                 shapes += [(bench, state, shape) for state, shape in states.items() if state in codes]
-        return shapes if len({state for _, state, _ in shapes}) > 1 else []
+        joining = [state for _, state, _ in shapes]
+        if len(set(joining)) < 2:  # windows of a single state would make everything that state
+            return Prepared(data, finding=JoinedStates(adapted=False))
+        source, random = data.source_train, np.random.default_rng(0)
+        mean, scale = source.values.mean(axis=0, dtype=np.float64), source.values.std(axis=0, dtype=np.float64)
+        # A class gets as many windows as the source's classes have on average, however many benches know it.
+        average = len(source) / len(data.classes)
+        numbers = [max(1, round(average / joining.count(state))) for state in joining]
+        drawn = [shape.draw(number, random) for number, (_, _, shape) in zip(numbers, shapes, strict=True)]
+        values = (np.concatenate(drawn).reshape(-1, *mean.shape) * scale + mean).astype(np.float32)
+        labels = np.repeat([codes[state] for state in joining], numbers)
+        shape_numbers = np.repeat(np.arange(len(shapes)), numbers)
+
+        def with_shapes(names: Integers) -> Integers:
+            """The windows of a shape are as of one more recording and domain."""
+            return np.concatenate([names, names.max() + 1 + shape_numbers]) if len(names) else names
+
+        source = Labelled(
+            np.concatenate([source.values, values]), np.concatenate([source.labels, labels]),
+            with_shapes(source.recording), with_shapes(source.domain),
+        )  # fmt: skip
+        finding = JoinedStates(
+            adapted=False, states=tuple(dict.fromkeys(joining)),
+            benches=tuple(dict.fromkeys(bench for bench, _, _ in shapes)),
+        )  # fmt: skip
+        return Prepared(replace(data, source_train=source), finding=finding)
 
 
 def without_own_benches(recipe: Recipe, dataset: str) -> Recipe:
@@ -196,9 +203,9 @@ def without_own_benches(recipe: Recipe, dataset: str) -> Recipe:
     known = recipe.find(KnownStates)
     if known is None or known.without:
         return recipe
-    every = shipped_states()[1]
-    own = tuple(name for name in every if name == dataset or name.startswith(f"{dataset}-"))
-    return recipe.change(known.name, without=tuple(every) if dataset == "across-machines" else own)
+    benches = tuple(shipped_states()[1])
+    of_dataset = tuple(name for name in benches if name == dataset or name.startswith(f"{dataset}-"))
+    return recipe.change(known.name, without=benches if dataset == "across-machines" else of_dataset)
 
 
 def state_codes(classes: tuple[str, ...]) -> dict[str, int]:
@@ -207,20 +214,6 @@ def state_codes(classes: tuple[str, ...]) -> dict[str, int]:
 
     states = [state_of(name) for name in classes]
     return {state: code for code, state in enumerate(states) if state is not None and states.count(state) == 1}
-
-
-def joined(
-    source: tasks.Labelled, values: NDArray[np.float32], labels: NDArray[np.int64], groups: NDArray[np.int64]
-) -> tasks.Labelled:
-    """The source's windows and these; each group of them is as of one more recording and domain."""
-
-    def with_groups(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.concatenate([numbers, numbers.max() + 1 + groups]) if len(numbers) else numbers
-
-    return replace(
-        source, values=np.concatenate([source.values, values]), labels=np.concatenate([source.labels, labels]),
-        recording=with_groups(source.recording), domain=with_groups(source.domain),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,11 +230,11 @@ class States:
         return len(np.unique(self.owner)) < len(self.owner)
 
     @staticmethod
-    def of_classes(data: tasks.TrainingData) -> States:
+    def of_classes(data: TrainingData) -> States:
         return States(np.arange(len(data.classes)), data.source_train.labels, data.source_test.labels)
 
 
-def has_several_states(source: tasks.Labelled) -> bool:
+def has_several_states(source: Labelled) -> bool:
     """Whether a class has several recordings in a domain."""
     if not len(source.recording):
         return False
@@ -250,27 +243,128 @@ def has_several_states(source: tasks.Labelled) -> bool:
     return bool(np.unique(recordings[:2], axis=1).shape[1] < recordings.shape[1])
 
 
-def source_states(data: tasks.TrainingData) -> States:
+def source_states(data: TrainingData) -> States:
     """The source's recordings as states; of a class with more than its part of MOST_STATES, alike ones are merged."""
     from scipy.cluster.hierarchy import fcluster, linkage
 
-    source, test, classes = data.source_train, data.source_test, len(data.classes)
+    source, test, most = data.source_train, data.source_test, MOST_STATES // len(data.classes)
     if not has_several_states(source):
         return States.of_classes(data)
-    numbers, place = np.unique(source.recording, return_inverse=True)
+    numbers, first, recording = np.unique(source.recording, return_index=True, return_inverse=True)
     flat = source.values.reshape(len(source), -1)
     deviation = flat.std(axis=0)
-    means = np.array([flat[place == number].mean(axis=0) for number in range(len(numbers))])
+    means = np.array([flat[recording == number].mean(axis=0) for number in range(len(numbers))])
     means = means / np.where(deviation > 0, deviation, 1)
-    labels = np.array([source.labels[place == number][0] for number in range(len(numbers))])
     state, owner = np.zeros(len(numbers), dtype=np.int64), list[int]()
-    for code in range(classes):
-        mine = np.flatnonzero(labels == code)
-        merged: NDArray[Any] = np.arange(len(mine))
-        if len(mine) > MOST_STATES // classes:
-            merged = fcluster(linkage(means[mine], "average"), MOST_STATES // classes, "maxclust") - 1
-        state[mine] = len(owner) + merged
+    for code in range(len(data.classes)):
+        of_class = np.flatnonzero(source.labels[first] == code)
+        merged: NDArray[Any] = np.arange(len(of_class))
+        if len(of_class) > most:
+            merged = fcluster(linkage(means[of_class], "average"), most, "maxclust") - 1
+        state[of_class] = len(owner) + merged
         owner += [code] * (int(merged.max()) + 1)
     of_recording = dict(zip(numbers.tolist(), state.tolist(), strict=True))
-    of_test = np.array([of_recording.get(number, tasks.UNKNOWN) for number in test.recording.tolist()], dtype=np.int64)
-    return States(np.array(owner), state[place], of_test)
+    of_test = np.array([of_recording.get(number, UNKNOWN) for number in test.recording.tolist()], dtype=np.int64)
+    return States(np.array(owner), state[recording], of_test)
+
+
+@dataclass(frozen=True)
+class StrongView(Augmentation):
+    """A composition of changes, each drawn for each window; 0 leaves one out.
+
+    >>> Recipe((SelfTraining(), StrongView(snr=10.0))).for_input("frequency").find(StrongView).shift
+    0.0
+    """
+
+    name = "strong"
+    resample: float = 0.02  # the speed is drawn within ± this share
+    shift: float = 1.0  # the start is drawn within this share of the window, which is taken as a circle
+    stop: float = 0.1  # share of the band that is taken out, at a place that is drawn
+    scale: float = 0.2  # the amplitude is drawn within ± this share
+    snr: float = 15.0  # dB, of the noise that is added
+    mask: float = 0.1  # share of the window that is set to 0, at a place that is drawn
+
+    def __post_init__(self) -> None:
+        for name in ("resample", "shift", "stop", "scale", "mask"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"setting '{self.name}.{name}' must lie between 0 and 1, not {getattr(self, name):g}")
+
+    def for_input(self, kind: Input) -> StrongView:
+        """Shift and band-stop are for samples in time; where points are lines of a spectrum, masking stops bands."""
+        return self if isinstance(kind, Waveform) else replace(self, shift=0.0, stop=0.0)
+
+    def change(self, windows: Tensor, draw: Tensor) -> Tensor:
+        if self.resample or self.shift:
+            windows = resampled(windows, draw, self.resample, self.shift)
+        for share, changed in ((self.stop, band_stopped), (self.scale, scaled), (self.snr, noisy), (self.mask, masked)):
+            windows = changed(windows, draw, share) if share else windows
+        return windows
+
+
+@dataclass(frozen=True)
+class WeakView(StrongView):
+    """A little noise.
+
+    >>> [part.name for part in RECIPES["AT-views"].ingredients]
+    ['weak', 'labels', 'strong', 'alignment']
+    """
+
+    name = "weak"
+    of_teacher = True
+    resample: float = 0.0
+    shift: float = 0.0
+    stop: float = 0.0
+    scale: float = 0.0
+    snr: float = 30.0
+    mask: float = 0.0
+
+
+def _drawn(draw: Tensor, layer: int, windows: Tensor) -> Tensor:
+    """A number between 0 and 1 for each window, (batch, 1, 1)."""
+    return uniform(draw, layer, len(windows)).to(windows.dtype)[:, None, None]
+
+
+def resampled(windows: Tensor, draw: Tensor, resample: float, shift: float) -> Tensor:
+    """Read from another start and at another speed, by linear interpolation on the window as a circle."""
+    length = windows.shape[-1]
+    start = torch.floor(_drawn(draw, 0, windows) * shift * length)
+    speed = 1 + resample * (2 * _drawn(draw, 1, windows) - 1)
+    place = (start + speed * torch.arange(length, device=windows.device, dtype=windows.dtype)) % length
+    before = place.floor()
+    part = place - before
+    index = before.long().clamp(max=length - 1).expand_as(windows)
+    return (1 - part) * windows.gather(2, index) + part * windows.gather(2, (index + 1) % length)
+
+
+def band_stopped(windows: Tensor, draw: Tensor, share: float) -> Tensor:
+    """Without the lines of a band of this share of the spectrum."""
+    lines = torch.fft.rfft(windows)
+    inside = _interval(_drawn(draw, 2, windows), lines.shape[-1], share)
+    stopped: Tensor = torch.fft.irfft(lines * ~inside, n=windows.shape[-1])
+    return stopped
+
+
+def scaled(windows: Tensor, draw: Tensor, share: float) -> Tensor:
+    """Louder or quieter."""
+    return windows * (1 + share * (2 * _drawn(draw, 3, windows) - 1))
+
+
+def noisy(windows: Tensor, draw: Tensor, snr: float) -> Tensor:
+    """With white Gaussian noise, so many dB below the window's own power (Box and Muller 1958)."""
+    first, second = (uniform(draw, layer, windows.numel()).view(windows.shape) for layer in (4, 5))
+    normal = (-2 * (1 - first).log()).sqrt() * torch.cos(2 * math.pi * second)
+    level = windows.square().mean(dim=(1, 2), keepdim=True).sqrt() * 10 ** (-snr / 20)
+    return windows + level * normal.to(windows.dtype)
+
+
+def masked(windows: Tensor, draw: Tensor, share: float) -> Tensor:
+    """With an interval of this share of the window set to 0."""
+    return windows * ~_interval(_drawn(draw, 6, windows), windows.shape[-1], share)
+
+
+def _interval(drawn: Tensor, length: int, share: float) -> Tensor:
+    """Whether a point lies in an interval of round(share · length) points, whose start is drawn, bool."""
+    width = round(share * length)
+    start = torch.floor(drawn * (length - width + 1))
+    place = torch.arange(length, device=drawn.device)
+    return (place >= start) & (place < start + width)
