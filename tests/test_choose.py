@@ -48,7 +48,7 @@ def ordinary(**changes: Any) -> list[Measurement]:
 def test_ordinary_recordings_are_prepared_as_in_the_paper_but_for_the_split():
     chosen = choose(ordinary(), TASK, Requested(), [])
     assert chosen.preparation == Preparation()
-    assert (chosen.channel, chosen.balance, chosen.split) == (None, False, Split("block"))
+    assert (chosen.balance, chosen.split) == (False, Split("block"))
     settings = ["channel", "rate", "window", "stride", "split", "balance"]
     assert [choice.setting for choice in chosen.choices] == settings
 
@@ -78,15 +78,15 @@ def test_what_is_requested_is_not_chosen():
     chosen = choose(ordinary(), TASK, requested, [], "x")
     assert chosen.choices == ()
     assert chosen.preparation == Preparation("frequency", 512, 128, 6_000.0)
-    assert (chosen.channel, chosen.split, chosen.balance) == ("x", Split("window"), True)
+    assert (chosen.split, chosen.balance) == (Split("window"), True)
 
 
 def test_named_datasets_keep_the_papers_preparation():
-    assert paper_settings(Requested()) == DataSettings(Preparation(), Split(), None, False)
+    assert paper_settings(Requested()) == DataSettings(Preparation(), Split(), False)
     dataset = open_dataset("simulated")
     catalogue = dataset.catalogue()
     assert choose_settings(dataset, catalogue, Task("N15_M07_F10", "N09_M07_F10"), Requested(window=256)) == (
-        dataset, catalogue, DataSettings(Preparation(length=256), Split(), None, False),
+        dataset, catalogue, DataSettings(Preparation(length=256), Split(), False),
     )  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def write(folder: Path, **more: np.ndarray) -> Folder:
 def test_the_only_vibration_is_chosen_and_is_the_one_that_is_read(tmp_path):
     dataset = write(tmp_path, tacho=np.zeros(32_768), oil_temperature=np.arange(32_768))
     dataset, catalogue, chosen = choose_settings(dataset, dataset.catalogue(), TASK, Requested())
-    assert chosen.channel == "housing"
+    assert chosen.choices[0].value == "housing"
     recordings, scanned_again = load(catalogue), dataset.catalogue()
     assert {recording.channel for recording in recordings} == {"housing"}
     assert [entry.identity for entry in catalogue.entries] == [entry.identity for entry in scanned_again.entries]
@@ -127,7 +127,7 @@ def test_of_several_vibrations_none_is_chosen(tmp_path):
     dataset = write(tmp_path, base=np.random.default_rng(9).standard_normal(32_768))
     with pytest.raises(InputError, match=r"housing, base.*--channel"):
         choose_settings(dataset, dataset.catalogue(), TASK, Requested())
-    assert choose_settings(dataset, dataset.catalogue(), TASK, Requested(channel="base"))[2].channel == "base"
+    assert choose_settings(dataset, dataset.catalogue(), TASK, Requested(channel="base"))[0].channel == "base"
 
 
 # --- classes ----------------------------------------------------------------------------------------------------------
