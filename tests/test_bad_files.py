@@ -395,11 +395,6 @@ def test_numbers_outside_their_ranges_are_refused_wherever_they_come_from(comman
         assert (status, f"--{name}" in said) == (2, True)
 
 
-def test_names_of_channels_can_be_printed(tmp_path):
-    np.savez(tmp_path / "a.npz", **{"vib\x1b[2J": noise(3000), "rest": noise(3000, 1)})
-    assert list(formats.read_signals(tmp_path / "a.npz").channels) == ["vib\\x1b[2J", "rest"]
-
-
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@a", "plain", "'=1"])
 def test_a_cell_for_spreadsheets_is_no_formula_and_reads_back(name):
     written = csv_cell(name)
@@ -408,7 +403,9 @@ def test_a_cell_for_spreadsheets_is_no_formula_and_reads_back(name):
     assert csv_cell(-1.5) == -1.5
 
 
-def test_what_is_shown_has_no_control_characters_and_json_no_nan():
+def test_what_is_shown_has_no_control_characters_and_json_no_nan(tmp_path):
+    np.savez(tmp_path / "a.npz", **{"vib\x1b[2J": noise(3000), "rest": noise(3000, 1)})
+    assert list(read_signals(tmp_path / "a.npz").channels) == ["vib\\x1b[2J", "rest"]
     assert shown("pump 10 kHz µ² – ü") == "pump 10 kHz µ² – ü"
     assert shown("a\x1b]0;x\x07\r\n\u202e\udcff\x9b").isprintable()
     hostile = "a\x9b\x7f\u202e\u2028\udcff ü µ² 🐻"

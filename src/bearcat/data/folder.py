@@ -227,18 +227,18 @@ def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: S
     rows = list[ManifestRow]()
     tops = {root / folder: Path(Path(folder).name) for folder in folders} or {root: Path()}
     for path, top in sorted((path, folder) for folder in tops for path in folder.rglob("*")):
-        place = tops[top] / path.relative_to(top)
-        if path.is_dir() or any(part.startswith((".", "__")) for part in place.parts):
+        below = tops[top] / path.relative_to(top)
+        if path.is_dir() or any(part.startswith((".", "__")) for part in below.parts):
             continue
-        origin = shown(place.as_posix())
-        domain, label, *_ = (*map(shown, place.parts[:-1]), None, None)
+        origin = shown(below.as_posix())
+        domain, label, *_ = (*map(shown, below.parts[:-1]), None, None)
         problem = None
         if not inside(root, path):
             problem = f"leads outside {root}; copy the file into the folder"
         elif path.suffix.lower() not in FORMATS:
             notes.append(f"{origin}: left out, '{path.suffix}' is none of {', '.join(FORMATS)}")
             continue
-        elif len(place.parts) not in (2, 3):
+        elif len(below.parts) not in (2, 3):
             problem = "expected at <domain>/<label>/ or <domain>/; move it there"
         if problem is not None:
             problems.append(Problem(origin, f"{origin}: {problem}", domain or "", label))

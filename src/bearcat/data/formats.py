@@ -222,11 +222,11 @@ def _by_child(path: Path, origin: str, channel: str | None, which: str, seconds:
         with theirs, suppress(OSError):  # receiving will say what happened
             socket.send_fds(_forking_process(), [b"."], [theirs.fileno()])
             connection.send_bytes(json.dumps(order).encode())
-        said = json.loads(answer())
-        if "problem" in said:
-            raise (TooLargeError if said["large"] else InputError)(said["problem"], said["field"])
-        channels = {name: np.frombuffer(answer(), dtype=np.float32) for name in said["names"]}
-        return Signals(origin, channels, said["rate"], said["rpm"])
+        head = json.loads(answer())
+        if "problem" in head:
+            raise (TooLargeError if head["large"] else InputError)(head["problem"], head["field"])
+        channels = {name: np.frombuffer(answer(), dtype=np.float32) for name in head["names"]}
+        return Signals(origin, channels, head["rate"], head["rpm"])
 
 
 def _forking_process() -> socket.socket:
