@@ -86,15 +86,11 @@ def find_recordings(path) -> list[FoundRecording]:
     return [recording for point in points for recording in point.recordings]
 
 
-def test_lost_samples_are_interpolated_and_many_spoil_their_own_channel(tmp_path):
-    values = noise(3)
-    values[777:787, 0] = np.nan
-    values[777:1078, 1] = np.inf
+def test_many_lost_samples_spoil_their_own_channel_alone(tmp_path):
+    values = noise(2)
+    values[777:1078, 0] = np.inf
     write_wav(tmp_path / "a.wav", values)
-    few, many, good = find_recordings(tmp_path / "a.wav")
-    expected = values[:, 0].copy()
-    expected[776:788] = np.linspace(values[776, 0], values[787, 0], 12)
-    np.testing.assert_allclose(few.read().signal, expected, rtol=1e-5)
+    many, good = find_recordings(tmp_path / "a.wav")
     with pytest.raises(InputError, match="301 of 30000 .*777"):
         many.read()
     assert good.read().signal.size == len(values)

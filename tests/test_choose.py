@@ -25,7 +25,7 @@ from bearcat.data.choose import (
 from bearcat.data.inputs import Preparation, find_input
 from bearcat.errors import InputError
 from tests.commands import bearcat
-from tests.test_folder import manifest, put
+from tests.test_folder import put
 
 TASK = Task("a", "b")
 PLENTY = 300_000
@@ -238,15 +238,6 @@ def test_where_too_little_is_left_nothing_is_trained(tmp_path, lost, words, comm
     assert (status, (tmp_path / "out").exists()) == (2, False)
     assert words in errors.replace("\n", " ")
     assert lost[0] in errors
-
-
-def test_a_recording_that_is_listed_twice_is_used_once(tmp_path):
-    root = good_folder(tmp_path)
-    rows = [f"{name},{name[0]},{name.split('/')[1] if name[0] == 'a' else ''}" for name in GOOD]
-    folder = open_dataset(str(manifest(root, "\n".join(["path,domain,label", *rows, rows[-1]]))))
-    _, catalogue, _ = choose_settings(folder, folder.catalogue(), Task("a", "b"), Requested(window=256))
-    assert [entry.origin for entry in catalogue.entries] == list(GOOD)
-    assert [problem.origin for problem in catalogue.left_out] == [GOOD[-1]]
 
 
 # A recording that does not belong with the others is named; those that merely vary are not.
