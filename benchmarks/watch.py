@@ -39,14 +39,13 @@ from bearcat.data.vibration import REFERENCE, Condition, Defect, MachinePhysics,
 from bearcat.deploy.find import FoundMeasurement, FoundPoint, Given, found_recording
 from bearcat.diagnosis.decision import binomial_interval
 from bearcat.diagnosis.lines import FAULTS
-from bearcat.diagnosis.recording import Observation
-from bearcat.settings import from_plain, to_plain
-from bearcat.watch.alarm import acknowledge, assess, relearn
+from bearcat.diagnosis.recording import Measured, Observation
+from bearcat.settings import WatchRequest, from_plain, to_plain
+from bearcat.watch.alarm import assess
 from bearcat.watch.folder import WatchedFolder
-from bearcat.watch.memory import PointState, observe
+from bearcat.watch.memory import PointState, acknowledge, observe, relearn
 from bearcat.watch.snapshot import PointStatus, Snapshot, measure
 from bearcat.watch.store import Store
-from bearcat.watch.usual import WatchRule
 
 DAYS, POINTS, RATE = 730, 4, 16_000.0  # of a fleet, of a machine, and Hz of a recording of one second
 DAY = 86400.0
@@ -208,7 +207,7 @@ def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
             bearing=Simulated.bearing, machine=machine.name,
         )  # fmt: skip
         found = replace(found_recording(recording), point=name)
-        points.append(FoundPoint(found.name, (found,)))
+        points.append(FoundPoint(found.origin, (found,)))
     load = round(float(machine.load[day]), 2) if machine.load_known else None
     measurement = FoundMeasurement(machine.name, tuple(points))
     return measure(measurement, Given(trust_speed=True), START + DAY * day, machine.name, load=load)
@@ -216,7 +215,7 @@ def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
 
 def _kept(snapshot: Snapshot) -> dict[str, Any]:
     """What a snapshot is judged by, without what only a drawing needs."""
-    observation = replace(snapshot.observation, problem=None, no_lines=None, speed=None)
+    observation = replace(snapshot.observation, problem=None, no_lines=None, speed=None, measured=None)
     return {"values": snapshot.values, "observation": to_plain(observation)}
 
 
@@ -240,38 +239,31 @@ def judge(folder: Path) -> None:
     """Replays the measurements of a fleet, day by day, and prints what came of it."""
     machines = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     names = [(each["machine"], point) for each in machines for point in each["points"]]
-    rule = WatchRule()
-    states = {name: PointState(PointStatus(*name)) for name in names}
+    request, states = WatchRequest(), {name: PointState(PointStatus(*name)) for name in names}
     by_day = [dict(each["rows"]) for each in machines]
     alarms: dict[tuple[str, str], list[int]] = defaultdict(list)
     repaired: set[tuple[str, str]] = set()
     for day in range(1 + max(max(rows) for rows in by_day)):
-        readings = {}
         for each, rows in zip(machines, by_day, strict=True):
-            name = each["machine"]
-            for point, kept, failure in zip(each["points"], rows.get(day, ()), each["failures"], strict=False):
-                own = name, point
-                if failure is not None and day > failure[2] and own not in repaired:
-                    states[own], _ = relearn(states[own], DAY * day)
-                    repaired.add(own)
-                observation = from_plain(Observation, kept["observation"])
-                seen = Snapshot(name, point, DAY * day, observation, kept["values"], each["rate"], turns=100.0)
-                states[own], readings[own] = observe(states[own], seen)
-            for place, point in enumerate(each["points"]):
-                own = name, point
-                if day not in rows:
-                    continue
-                beside = [states[name, other] for other in each["points"] if other != point]
-                failure = each["failures"][place]
+            points = [(each["machine"], point) for point in each["points"]]
+            readings = {}
+            for point, kept, failure in zip(points, rows.get(day, ()), each["failures"], strict=False):
+                if failure is not None and day > failure[2] and point not in repaired:
+                    states[point], _ = relearn(states[point], DAY * day)
+                    repaired.add(point)
+                measured = Measured({}, None, each["rate"], None, turns=100.0)
+                observation = replace(from_plain(Observation, kept["observation"]), measured=measured)
+                snapshot = Snapshot(*point, DAY * day, observation, kept["values"])
+                states[point], readings[point] = observe(states[point], snapshot)
+            for point, reading in readings.items():
+                beside = [states[other] for other in points if other != point]
+                states[point], events = assess(states[point], reading, request, beside)
+                failure = each["failures"][points.index(point)]
                 sound = failure is None or not failure[1] <= day <= failure[2]
-                states[own], events = assess(states[own], readings[own], rule, beside)
-                for event in events:
-                    if event.kind in ("alarm", "grown"):
-                        alarms[own].append(day)
-                    if event.kind in ("alarm", "grown") and sound:
-                        states[own], _ = relearn(states[own], event.time)  # a person looks, and finds nothing
-                    elif event.kind in ("alarm", "grown"):
-                        states[own], _ = acknowledge(states[own], event.time)
+                for event in (event for event in events if event.kind in ("alarm", "grown")):
+                    alarms[point].append(day)
+                    look = relearn if sound else acknowledge  # a person looks, and finds nothing or the damage
+                    states[point], _ = look(states[point], event.time)
     print_verdicts(machines, alarms)
 
 

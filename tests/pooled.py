@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bearcat.data.recording import Recording
-from bearcat.deploy import beside_each_other, measure_points
-from bearcat.deploy.find import FoundMeasurement, Given
+from bearcat.deploy import examine
+from bearcat.deploy.find import FoundMeasurement, FoundUnit, Given
 from bearcat.deploy.opened import Predictor, network_evidence, tally_windows
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
@@ -52,4 +52,4 @@ def decided(recording: str, witnesses: Witnesses, **known: Any) -> Diagnosis:
 
 def diagnosed(found: FoundMeasurement, given: Given) -> Diagnoses:
     """The points of one measurement."""
-    return decide_together(beside_each_other(measure_points(found, given)))
+    return decide_together(examine([FoundUnit(found.name, lambda: [found])], given)[0])

@@ -110,7 +110,6 @@ def test_the_speed_is_offered_and_not_diagnosed(tmp_path):
     assert found.speed is not None
     assert found.speed.channel == "rpm"
     assert found.speed.read().signal.size == 3000
-    assert found.notes
 
 
 def test_names_or_the_caller_say_what_is_one_point(tmp_path):

@@ -19,8 +19,9 @@ from bearcat.findings import Finding
 from bearcat.report import fleet as fleet_module
 from bearcat.report.fleet import fleet_page, fleet_pages, next_steps
 from bearcat.settings import ServeRequest
+from bearcat.watch.folder import Arrival
 from bearcat.watch.memory import PointState
-from bearcat.watch.snapshot import Event, PointStatus, RecordingFile, Snapshot
+from bearcat.watch.snapshot import Event, PointStatus, Snapshot
 from bearcat.watch.store import Store
 from bearcat.watch.usual import OperatingState, row_of
 from tests.test_artefact import made_model
@@ -40,12 +41,10 @@ def made_store(path: Path, points: list[PointStatus]) -> Path:
             for day in range(days):
                 level, time = 1.5 * max(0, day - 15), END - (days - 1 - day) * DAY
                 values = {"rms": 1 + level / 6, "outer_race": 3 + level, "rpm": 1480.0, "kurtosis": 3.1}
-                snapshot = Snapshot(point.machine, point.point, time, Observation(f"{day}.wav"), values, 25_600.0, "g")
+                snapshot = Snapshot(point.machine, point.point, time, Observation(f"{day}.wav"), values, "g")
                 now = replace(point, time=time, recordings=day + 1, change=level / 12)
                 events = [Event(point.machine, point.point, time, "alarm", point.findings)] if day == 20 else []
-                store.add(
-                    RecordingFile(f"{day}.wav", f"{point.machine}/{point.point}", f"{day}", 1, 1), [(snapshot, now)]
-                )
+                store.add(Arrival(f"{day}.wav", point.machine, point.point, time, 1, 1), f"{day}", [(snapshot, now)])
                 store.keep([PointState(now, (usual,))], events)
     return path
 
@@ -163,7 +162,7 @@ def test_a_point_of_which_nothing_was_learnt_is_shown(tmp_path: Path):
         snapshot = Snapshot(
             "pump", "drive end", END, Observation("a.wav", no_signal=Finding("constant", "check", {"value": 0.0}))
         )
-        store.add(RecordingFile("a.wav", "a", "a", 1, 1), [(snapshot, status)])
+        store.add(Arrival("a.wav", "pump", "drive end", END, 1, 1), "a", [(snapshot, status)])
         store.keep([PointState(status, (OperatingState(),))])
         text = fleet_page(store)
     assert "check the sensor" in text

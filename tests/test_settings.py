@@ -63,9 +63,7 @@ def test_texts_and_values_make_the_same_request():
     assert AdaptRequest.of(settings=["seconds=1"], rpm=900).dataset_settings == {
         "seconds": "1", "rpm": "900"
     }  # fmt: skip
-    assert WatchRequest.of(false_alarms="12", baseline_days=7).rule == {
-        "false_alarms": 12.0, "baseline": None, "period": 7 * 86_400.0,
-    }  # fmt: skip
+    assert WatchRequest.of(false_alarms="12", baseline_days=7) == WatchRequest(false_alarms=12.0, baseline_days=7.0)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from scipy.io import wavfile
 import bearcat
 from bearcat.errors import InputError
 from bearcat.settings import WatchRequest
+from bearcat.watch.notify import Notifier
 from bearcat.watch.store import Store
 from bearcat.watch.watching import Watching, watching_into
 from tests import commands
@@ -125,7 +126,7 @@ def watched_by(root: Path, place: Path) -> tuple[Watching, list[str]]:
     """The folder read into the store in this process, and what was said."""
     said = list[str]()
     note = lambda sentence, kind: said.append(f"{kind}: {sentence}")  # noqa: E731
-    with watching_into(place, root, WatchRequest.of(rpm=1500), None, note) as watching:
+    with watching_into(place, root, WatchRequest.of(rpm=1500), Notifier(), note) as watching:
         watching.look()
     return watching, said
 

@@ -11,18 +11,30 @@ import pytest
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
-from bearcat.deploy.find import FoundMeasurement, FoundPoint, FoundRecording, Given
-from bearcat.diagnosis.recording import Observation
+from bearcat.deploy.find import FoundMeasurement, FoundPoint, Given, found_recording
+from bearcat.diagnosis.recording import Measured, Observation
 from bearcat.errors import InputError
 from bearcat.findings import Finding
-from bearcat.watch.alarm import acknowledge, assess, relearn, unreadable
-from bearcat.watch.memory import PointState, observe
-from bearcat.watch.schema import DamagedError, Packed
+from bearcat.settings import WatchRequest
+from bearcat.watch.alarm import assess
+from bearcat.watch.memory import PointState, acknowledge, observe, relearn, unreadable
 from bearcat.watch.snapshot import PointStatus, Snapshot, measure, status_of
-from bearcat.watch.usual import DAY, PERSISTENCE, OperatingState, Tail, WatchRule, add_evidence, bet, row_of, threshold
+from bearcat.watch.store import DamagedError, Packed
+from bearcat.watch.usual import (
+    DAY,
+    PERSISTENCE,
+    OperatingState,
+    add_evidence,
+    bet,
+    p_value,
+    recordings_of_baseline,
+    row_of,
+    tail,
+    threshold,
+)
 from tests.reference import watching as reference
 
-RULE = WatchRule(baseline=12)
+REQUEST = WatchRequest(baseline=12)
 RATE = 16_000.0
 
 
@@ -41,16 +53,17 @@ def values(random, spread=0.3, **changes):
 
 
 def snapshot(random, day, rpm=1500.0, rate=RATE, unit=None, no_signal=None, noticed=(), **changes):
-    observation = Observation("x.wav", observed=noticed, no_signal=no_signal)
-    measured = values(random, **changes) | ({} if rpm is None else {"rpm": rpm})
-    return Snapshot("pump", "1", DAY * day, observation, measured, rate, unit, 100.0)
+    measured = Measured({}, None, rate, None, turns=100.0)
+    observation = Observation("x.wav", observed=noticed, no_signal=no_signal, measured=measured)
+    levels = values(random, **changes) | ({} if rpm is None else {"rpm": rpm})
+    return Snapshot("pump", "1", DAY * day, observation, levels, unit)
 
 
 class Point:
-    """A point's state over time, with one rule: what `observe` and `assess` give takes its place."""
+    """A point's state over time, with one request: what `observe` and `assess` give takes its place."""
 
-    def __init__(self, point="1", rule=RULE):
-        self.state, self.rule, self.reading = PointState(PointStatus("pump", point)), rule, None
+    def __init__(self, point="1", request=REQUEST):
+        self.state, self.request, self.reading = PointState(PointStatus("pump", point)), request, None
 
     def __getattr__(self, name):
         return getattr(self.state, name)
@@ -60,7 +73,7 @@ class Point:
 
     def assess(self, beside=()):
         """The kinds of the events."""
-        self.state, events = assess(self.state, self.reading, self.rule, [other.state for other in beside])
+        self.state, events = assess(self.state, self.reading, self.request, [other.state for other in beside])
         return [event.kind for event in events if event.kind not in ("baseline", "problem")]
 
     def take(self, snapshot):
@@ -84,7 +97,7 @@ def run(memory, random, days, **changes):
 
 def learnt(seed=0, point="1"):
     memory, random = Point(point), np.random.default_rng(seed)
-    run(memory, random, range(RULE.baseline))
+    run(memory, random, range(REQUEST.baseline))
     return memory, random
 
 
@@ -100,11 +113,10 @@ def test_a_bet_is_the_integral_that_it_claims_to_be_and_worth_one_on_average_whe
 
 
 def test_p_values_within_the_baseline_count_its_recordings_and_fall_beyond_it():
-    scores = np.random.default_rng(1).standard_normal(40).tolist()
-    tail = Tail.of(scores)
-    for each in sorted(scores)[:30]:
-        assert tail.p_value(each) == pytest.approx(reference.p_value(each, scores))
-    beyond = [tail.p_value(tail.begin + step) for step in np.linspace(0.01, 20, 50)]
+    scores = np.random.default_rng(1).standard_normal(40)
+    for score in sorted(scores)[:30]:
+        assert p_value(score, scores) == pytest.approx(reference.p_value(score, scores))
+    beyond = [p_value(tail(scores)[0] + step, scores) for step in np.linspace(0.01, 20, 50)]
     assert all(second < first for first, second in itertools.pairwise(beyond))
 
 
@@ -146,8 +158,8 @@ def drawn(random, days, correlation, stops, failing=False):
 
 def watched(seed, failing=False, **how):
     """Days of the alarms of a drawn point, which is looked at after each of them; and how many days it was watched."""
-    random, rule = np.random.default_rng(seed), WatchRule()
-    memory, alarms, last = Point(rule=rule), [], 0
+    random = np.random.default_rng(seed)
+    memory, alarms, last = Point(request=WatchRequest()), [], 0
     for last, changes in drawn(random, 730, failing=failing, **how):
         if "alarm" in memory.take(snapshot(random, last, **changes)):
             alarms.append(last)
@@ -170,18 +182,18 @@ def test_the_stated_rate_holds_with_wandering_levels_and_stops_and_failures_are_
 
 def test_a_baseline_takes_recordings_by_their_spacing_and_days_of_running():
     """As many as come between two false alarms: a monthly route must not wait for thirty."""
-    rule, random = WatchRule(), np.random.default_rng(5)
-    assert [rule.recordings(DAY * days) for days in (90.0, 30.4, 7.0, 0.01)] == [8, 12, 30, 30]
-    assert WatchRule(baseline=50).recordings(DAY) == 50
+    request, random = WatchRequest(), np.random.default_rng(5)
+    assert [recordings_of_baseline(request, DAY * days) for days in (90.0, 30.4, 7.0, 0.01)] == [8, 12, 30, 30]
+    assert recordings_of_baseline(WatchRequest(baseline=50), DAY) == 50
     state, learnt_after = OperatingState(1500.0), []
     for number in range(400):  # every ten minutes, with a stop of a week
         time = 600.0 * number + (7 * DAY if number > 20 else 0.0)
-        state = state.learn(row_of(values(random)), time, rule, 600.0)
+        state = state.learn(row_of(values(random)), time, request, 600.0)
         if state.learnt:
             learnt_after.append(number)
             break
     assert 2 * 144 <= learnt_after[0] <= 2 * 144 + 2
-    assert state.missing(rule, 600.0) == ()
+    assert state.missing(request, 600.0) == ()
 
 
 # Statuses.
@@ -262,7 +274,7 @@ def test_what_happens_to_a_point(steps):
 
 
 def test_clear_growth_is_an_alarm_before_there_is_a_baseline_and_is_not_learnt():
-    memory, random = Point(rule=WatchRule()), np.random.default_rng(3)
+    memory, random = Point(request=WatchRequest()), np.random.default_rng(3)
     assert run(memory, random, range(10)) == []
     assert run(memory, random, range(10, 20), band_4=4.0) == [], "which other days may explain"
     assert run(memory, random, range(20, 30), band_4=9.0, outer_race=9.0) == ["alarm"]
@@ -316,7 +328,7 @@ def test_operating_states_have_baselines_of_their_own():
 def test_doubts_about_a_recording_are_to_be_checked_unless_they_were_always_there():
     always, new = Finding("clipped", "check", {"share": 0.0002}), Finding("dropouts", "check", {"share": 0.01})
     memory, random = Point(), np.random.default_rng(9)
-    run(memory, random, range(RULE.baseline), noticed=(always,))
+    run(memory, random, range(REQUEST.baseline), noticed=(always,))
     assert memory.status.status == "check", "most recordings of its baseline were"
     memory.state, _ = acknowledge(memory.state, DAY * 15)
     run(memory, random, [20], noticed=(replace(always, values={"share": 0.0005}),))
@@ -332,7 +344,7 @@ def test_a_file_that_cannot_be_read_or_is_refused_is_to_be_checked_and_not_learn
     assert (memory.status.status, memory.status.reasons[0]) == ("check", "broken.wav: cannot be read")
     assert unreadable(memory.state, DAY * 5, "old.wav") is memory.state, "a later recording was judged already"
     clipped = Observation("x.wav", problem=InputError("2 % of it are clipped", readable=True))
-    refused = replace(snapshot(random, 14, all=30.0), refused=True, observation=clipped)
+    refused = replace(snapshot(random, 14, all=30.0), observation=clipped)
     assert memory.take(refused) == []
     assert memory.status.status == "check"
     assert "clipped" in memory.status.reasons[0]
@@ -365,7 +377,8 @@ def recorded(signals, bearing=Simulated.bearing):
     for name, signal in signals.items():
         origin = f"x#{name}"
         read = partial(Recording, signal=signal, rate=RATE, domain="", origin=origin)
-        points.append(FoundPoint(origin, (FoundRecording(read, origin, 1500.0, bearing, "pump", name),)))
+        found = found_recording(read())
+        points.append(FoundPoint(origin, (replace(found, read=read, rpm=1500.0, bearing=bearing, machine="pump"),)))
     return FoundMeasurement("x", tuple(points))
 
 
@@ -375,7 +388,7 @@ def simulated(day, length=0.0, part="outer", seconds=1.0, seed=0):
 
 
 def test_simulated_spalls_grow_until_they_are_alarmed_and_named_and_the_neighbour_is_cross_talk():
-    memories, alarmed = {name: Point(name, WatchRule(baseline=8)) for name in ("1", "2")}, []
+    memories, alarmed = {name: Point(name, WatchRequest(baseline=8)) for name in ("1", "2")}, []
     for day in range(21):
         struck, quiet = simulated(day, 0.0 if day < 12 else 0.1 * 1.3 ** (day - 12)), simulated(1000 + day, seed=1)
         signals = recorded({"1": struck, "2": quiet + 0.2 * struck})
@@ -392,7 +405,7 @@ def test_simulated_spalls_grow_until_they_are_alarmed_and_named_and_the_neighbou
 
 
 def test_a_clear_fault_is_an_alarm_at_once_and_keeps_its_name_until_another_was_named_three_times_in_a_row():
-    memory, names, happened = Point(rule=WatchRule()), [], []
+    memory, names, happened = Point(request=WatchRequest()), [], []
     for day, part in enumerate(("outer", "inner", "outer", "inner", "inner", "inner")):
         [measured] = measure(recorded({"1": simulated(day, 2.0, part)}), Given(trust_speed=True), DAY * day, "pump")
         happened.append(memory.take(measured))
@@ -403,7 +416,7 @@ def test_a_clear_fault_is_an_alarm_at_once_and_keeps_its_name_until_another_was_
 
 
 def test_lines_of_a_bearing_that_nobody_names_are_an_alarm_too():
-    memory = Point(rule=WatchRule())
+    memory = Point(request=WatchRequest())
     [measured] = measure(recorded({"1": simulated(0, 2.0)}, bearing=None), Given(trust_speed=True), 0.0, "pump")
     assert memory.take(measured) == ["alarm"]
     assert memory.status.fault == "fault, type unclear"
@@ -411,12 +424,12 @@ def test_lines_of_a_bearing_that_nobody_names_are_an_alarm_too():
 
 def test_bursts_of_less_than_three_turns_add_up_until_lines_can_be_read():
     """One burst says nothing of lines; together they show a fault that was there from the first recording on."""
-    memory = Point(rule=WatchRule(baseline=8))
+    memory = Point(request=WatchRequest(baseline=8))
     for number in range(24):
         [each] = measure(
             recorded({"1": simulated(number, 2.0, seconds=0.1)}), Given(trust_speed=True), 10.0 * number, "pump"
         )
-        assert each.turns < 3
+        assert each.measured.turns < 3
         assert "outer_race" not in each.values
         memory.take(each)
         memory.state = unpacked(packed(memory.state))

@@ -16,11 +16,13 @@ from bearcat.diagnosis.decision import ALARM, OK
 from bearcat.diagnosis.recording import Observation
 from bearcat.errors import InputError
 from bearcat.findings import Finding
-from bearcat.watch.alarm import assess
-from bearcat.watch.memory import PointState, observe
-from bearcat.watch.snapshot import Event, PointStatus, RecordingFile, Snapshot
+from bearcat.settings import WatchRequest
+from bearcat.watch.alarm import judge
+from bearcat.watch.folder import Arrival
+from bearcat.watch.memory import PointState
+from bearcat.watch.snapshot import Event, PointStatus, Snapshot
 from bearcat.watch.store import Store
-from bearcat.watch.usual import DAY, WatchRule
+from bearcat.watch.usual import DAY
 
 LINES = Finding("cross-talk", "alarm", {"fault": "outer race", "decibels": 9.5, "owner": "NDE"})
 ALARMED = Event("pump 3", "DE", 7 * DAY, "alarm", (LINES,), "outer race")
@@ -35,17 +37,19 @@ def address(tmp_path: Path) -> str:
 def snapshot(number: int, machine: str = "pump 3", point: str = "DE", rms: float = 1.0) -> Snapshot:
     return Snapshot(
         machine, point, number * DAY, Observation(f"/plant/{machine}/{number}.wav#{point}"),
-        {"rms": rms, "rpm": 1500.0}, 1000.0,
+        {"rms": rms, "rpm": 1500.0},
     )  # fmt: skip
 
 
-def file_of(number: int, machine: str = "pump 3") -> RecordingFile:
-    return RecordingFile(f"/plant/{machine}/{number}.wav", machine, f"{machine}{number}", 10, number)
+def add(store: Store, snapshot: Snapshot, status: PointStatus | None, path: str | None = None) -> None:
+    """The file of one snapshot; its path is its content."""
+    path = path or snapshot.observation.recording.partition("#")[0]
+    store.add(Arrival(path, snapshot.machine, snapshot.point, snapshot.time, 10, 1), path, [(snapshot, status)])
 
 
 def judged(state: PointState, snapshot: Snapshot, status: str = OK) -> PointState:
     """After a snapshot, with another status: when there is an alarm is not this file's affair."""
-    state, _ = assess(*observe(state, snapshot), WatchRule())
+    state = judge({snapshot.point: state}, [snapshot], WatchRequest())[0][snapshot.point]
     return replace(state, status=replace(state.status, status=status, alarm=None))
 
 
@@ -55,7 +59,7 @@ def filled(store: Store, days: int, machine: str = "pump 3", alarm: int | None =
         each = snapshot(number, machine)
         events = [replace(ALARMED, machine=machine, time=each.time)] if number == alarm else []
         state = judged(state, each, ALARM if alarm is not None and number >= alarm else OK)
-        store.add(file_of(number, machine), [(each, state.status)])
+        add(store, each, state.status)
         store.keep([state], events)
 
 
@@ -63,8 +67,7 @@ def test_a_store_gives_back_what_was_added(address):
     with Store.open(address, create=True) as store:
         filled(store, 5, "pump 1")
         filled(store, 10, alarm=7)
-        late = snapshot(3, rms=9.0)
-        store.add(RecordingFile("/plant/late.wav", "pump 3", "late", 1, 1), [(late, None)])
+        add(store, snapshot(3, rms=9.0), None, "/plant/late.wav")
     with Store.open(address) as store:
         assert [(each.machine, each.status) for each in store.fleet()] == [("pump 3", ALARM), ("pump 1", OK)]
         assert store.fleet().exit_status == 1
@@ -75,7 +78,7 @@ def test_a_store_gives_back_what_was_added(address):
         assert rows[0].recording == "/plant/pump 3/0.wav#DE"
         assert store.events() == [replace(ALARMED, number=1)]
         assert store.states("pump 3")["DE"].status == store.fleet("pump 3")[0] == rows[-1].status
-        assert file_of(2) in store.files()
+        assert "/plant/pump 3/2.wav" in [file.path for file in store.files()]
 
 
 def test_a_thinned_trend_is_even(address):
@@ -96,7 +99,9 @@ def test_people_acknowledge_relearn_and_forget(address):
             store.acknowledge("pump 33")
         assert store.forget("pump 3") == 1
         assert [each.machine for each in store.fleet()] == ["pump 4"]
-        assert file_of(2) not in store.files(), "a file that is still there is read again"
+        assert {file.path.split("/")[2] for file in store.files()} == {"pump 4"}, (
+            "a file that is still there is read again"
+        )
         assert len(store.trend("pump 4", "DE")) == 4
         with store.transaction() as connection:
             connection.execute(sql.text("UPDATE points SET memory = :nothing"), {"nothing": b"damaged"})
@@ -110,7 +115,7 @@ def test_a_file_is_added_whole_or_not_at_all(address):
         filled(store, 2)
         state = judged(store.states("pump 3")["DE"], each := snapshot(5))
         with suppress(ZeroDivisionError), store.transaction():
-            store.add(file_of(5), [(each, state.status)])
+            add(store, each, state.status)
             store.keep([state], [Event("pump 3", "DE", 5.0, "alarm")])
             raise ZeroDivisionError
         assert len(store.trend("pump 3", "DE")) == 2

@@ -183,7 +183,6 @@ def _described(kind: Any) -> str:
 
 
 MANY = "; repeat for more"
-DAY = 86_400.0  # seconds
 PRIOR = 0.3  # share of recordings that are of a faulty bearing, where nobody says another
 
 
@@ -253,11 +252,6 @@ class WatchRequest(PointRequest):
     baseline: int | None = option(None, "Recordings of a baseline.  [default: 8 to 30]", "N")
     baseline_days: float = option(2.0, "Days of running of a baseline.", "N")
     timezone: str = option("UTC", "Time zone of times without one.", "ZONE")
-
-    @property
-    def rule(self) -> dict[str, Any]:
-        """When a change is an alarm, by the names of `WatchRule`."""
-        return {"false_alarms": self.false_alarms, "baseline": self.baseline, "period": DAY * self.baseline_days}
 
 
 @dataclass(frozen=True, kw_only=True)

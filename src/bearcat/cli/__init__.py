@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 from typer import Option, Typer
@@ -246,15 +246,20 @@ def print_table(rows: Sequence[Mapping[str, str]], right: Collection[str] = (), 
 
 def print_data(form: str, name: str, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
     """Rows as csv, or as a list of this name in JSON."""
-    import csv
-
     if form == "json":
         print(to_json({name: rows}, indent=1), flush=True)
         return
-    writer = csv.DictWriter(sys.stdout, list(columns), extrasaction="ignore")
+    write_csv(sys.stdout, columns, rows)
+    sys.stdout.flush()
+
+
+def write_csv(file: IO[str], columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes these columns of the rows, with cells that no spreadsheet takes for formulas."""
+    import csv
+
+    writer = csv.DictWriter(file, list(columns), extrasaction="ignore")
     writer.writeheader()
     writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
-    sys.stdout.flush()
 
 
 def print_recordings(diagnoses: Diagnoses) -> None:

@@ -13,7 +13,7 @@ import typer
 from typer import Argument, Option
 
 from bearcat import cli
-from bearcat.cli import Commands, print_data, print_lines, print_note, print_table, takes
+from bearcat.cli import Commands, print_data, print_lines, print_note, print_table, takes, write_csv
 from bearcat.errors import InputError, to_json
 from bearcat.settings import ServeRequest, WatchRequest
 
@@ -65,7 +65,7 @@ def watch_folder(
     from bearcat.watch.notify import Notifier
     from bearcat.watch.watching import watching_into
 
-    notifier = Notifier(notify, print_note) if notify else None
+    notifier = Notifier(notify or (), print_note)
     with watching_into(store, folder, request, notifier, print_note) as watching:
         if sys.stderr.isatty():
             watching.progress = cli.reading_bar()
@@ -76,7 +76,7 @@ def watch_folder(
             with suppress(KeyboardInterrupt):
                 watching.go_on()
             fleet = watching.store.fleet()
-        if notifier is not None and not notifier.send(watching.store, hurry=True):
+        if not notifier.send(watching.store, hurry=True):
             print_note("some events are not sent yet; the next bearcat watch with the same options sends them")
         if not fleet:
             raise InputError("no recording was read; put them into MACHINE/POINT/TIME.wav below the folder")
@@ -152,11 +152,16 @@ def export(
     out: Annotated[Path, Option(metavar="FILE", help="The file to write; its name ends in .csv.")],
 ) -> None:
     """Write all measurements of a store as csv."""
+    from bearcat.storage import drafted
+    from bearcat.watch.snapshot import MEASUREMENTS, Fleet
     from bearcat.watch.store import Store
 
-    with Store.open(store) as opened:
-        rows = opened.write_table(out)
-    print(f"{out}: {rows} rows")
+    if out.suffix.lower() != ".csv":
+        raise InputError(f"--out: {out}: the name must end in .csv")
+    columns = dict.fromkeys((*Fleet.columns, "recording", "late", *MEASUREMENTS))
+    with Store.open(store) as opened, drafted(out) as draft, draft.open("x", newline="", encoding="utf-8") as file:
+        write_csv(file, columns, opened.rows())
+    print_lines(f"All measurements: {out}")
 
 
 @takes(ServeRequest)

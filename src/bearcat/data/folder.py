@@ -21,7 +21,6 @@ from typing import ClassVar
 import numpy as np
 
 from bearcat.data.bearing import find_bearing
-from bearcat.data.channels import vibrations
 from bearcat.data.datasets import (
     MANIFEST,
     About,
@@ -44,7 +43,7 @@ FOLDERS_ABOVE = 3  # a recording, whose names may say its speed
 
 
 class FileReader:
-    """Decodes files, and keeps those that were read last, as far as there is room."""
+    """Decodes files, and keeps the last one, and those before it as far as there is room."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[Path, int], Signals] = {}  # by the path and the time of its last change
@@ -55,7 +54,7 @@ class FileReader:
             key = row.path, row.path.stat().st_mtime_ns
         signals = self._kept.pop(key, None) or read_signals(row.path, row.origin)
         self._kept[key] = signals  # behind the others, of which the first goes first
-        while sum(signals_kept.size for signals_kept in self._kept.values()) > KEPT_BYTES:
+        while len(self._kept) > 1 and sum(kept.size for kept in self._kept.values()) > KEPT_BYTES:
             del self._kept[next(iter(self._kept))]
         return signals
 
@@ -92,13 +91,6 @@ class FolderEntry(Entry):
     def with_channel(self, channel: str | None) -> FolderEntry:
         """The same recording, of this channel unless it has one already."""
         return entry_of(replace(self.row, channel=self.row.channel or channel), self.reader)
-
-    def by_channel(self) -> list[FolderEntry]:
-        """A recording of each channel that may be a vibration; the recording itself, where it is of one channel."""
-        names = vibrations(self.channels())
-        if self.row.channel is not None or len(names) == 1:
-            return [self.with_channel(names[0])]
-        return [entry_of(self.row.of_channel(name), self.reader) for name in names]
 
 
 def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:

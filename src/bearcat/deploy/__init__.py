@@ -31,9 +31,7 @@ from bearcat.deploy.find import (
     FoundRecording,
     FoundUnit,
     Given,
-    alone,
     find_units,
-    found_recording,
 )
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk, known_baseline, loudness
@@ -96,8 +94,7 @@ def _units(
             if given.speed is not None:
                 raise InputError(f"rpm: an array has no channel '{given.speed}'; give a number", "rpm")
             name = f"array {number}" if len(recordings) > 1 else "array"
-            array = found_recording(Recording(signal=recording, rate=given.rate, domain="", origin=name))
-            yield FoundUnit(name, partial(list, [alone(array)]))
+            yield FoundUnit.of(Recording(signal=recording, rate=given.rate, domain="", origin=name))
         else:
             yield from find_units([Path(recording)], given, None if model is None else model.channel)
 
@@ -119,9 +116,10 @@ def _examine(unit: FoundUnit | MeasuredUnit, model: Predictor | None, history: H
     """The evidence of one unit; a bug in bearcat is printed, and the other units go on."""
     try:
         measured = unit if isinstance(unit, MeasuredUnit) else measure_unit(unit, given)
-        measured = measured if model is None else _ask_unit(measured, model, given)
-        evidence = [point for points in measured.measurements for point in beside_each_other(points, history)]
-        return evidence, list(measured.notes)
+        measured = measured if model is None else _asked(measured, model, given)
+        return [completed(point, history) for point in measured.points], list(measured.notes)
+    except (InputError, OSError) as error:
+        return [_unusable(unit.name, error)], []
     except Exception as error:
         traceback.print_exc()
         sentence = f"{unit.name}: {type(error).__name__}; please report this bug with the lines above"
@@ -150,10 +148,10 @@ def in_processes(function: Callable[[Any], Any], values: Sequence[Any], jobs: in
 
 @dataclass(frozen=True, eq=False)
 class MeasuredUnit:
-    """A unit whose signals were measured."""
+    """A unit whose signals were measured, and compared with those of its neighbours."""
 
     unit: FoundUnit
-    measurements: list[list[Observation]]  # of each measurement its points
+    points: list[Observation]
     notes: tuple[str, ...] = ()  # on the channels
     opened: Sequence[FoundMeasurement] = ()  # what was read; without it, it is read again where a model is asked
 
@@ -161,13 +159,9 @@ class MeasuredUnit:
     def name(self) -> str:
         return self.unit.name
 
-    @property
-    def points(self) -> list[Observation]:
-        return [point for points in self.measurements for point in points]
-
     def answered(self, answer: Callable[[Observation], Observation]) -> MeasuredUnit:
         """The same with every point replaced by what `answer` makes of it."""
-        return replace(self, measurements=[list(map(answer, points)) for points in self.measurements])
+        return replace(self, points=list(map(answer, self.points)))
 
 
 def measure_unit(unit: FoundUnit, given: Given) -> MeasuredUnit:
@@ -175,9 +169,9 @@ def measure_unit(unit: FoundUnit, given: Given) -> MeasuredUnit:
     try:
         opened = unit.open()
     except (InputError, OSError) as error:
-        return MeasuredUnit(unit, [[_unusable(unit.name, error)]])
-    notes = (f"{each.name}: {note}" for each in opened for note in each.notes if len(each.points) > 1)
-    return MeasuredUnit(unit, [measure_points(each, given) for each in opened], tuple(notes), opened)
+        return MeasuredUnit(unit, [_unusable(unit.name, error)])
+    points = [point for each in opened for point in _beside_each_other(measure_points(each, given))]
+    return MeasuredUnit(unit, points, tuple(note for each in opened for note in each.notes), opened)
 
 
 def measure_points(measurement: FoundMeasurement, given: Given) -> list[Observation]:
@@ -217,13 +211,13 @@ def _measure(point: FoundPoint, given: Given, speed: FoundRecording | None) -> O
     elif problem is not None and problem.field == "rpm" and course.evidence.rpm is None:
         doubts.append(Finding("speed not found", "check"))
     noticed += [doubt.but("remark") if given.trust_speed else doubt for doubt in doubts]
-    file = Path(first.name.partition("#")[0])
+    file = Path(first.origin.partition("#")[0])
     return replace(
-        observed, recording=point.name, machine=first.machine or first.folder or str(file.parent),
+        observed, recording=point.name, machine=first.machine or first.domain or str(file.parent),
         point=first.point or point.name.partition("#")[2] or None, observed=(*noticed, *observed.observed),
         rule=given.rule, bearing=None if observed.physics is None else str(bearing),
         machine_stated=first.machine is not None or is_time(file.stem),
-        channels=tuple(found.name for found in point.recordings),
+        channels=tuple(found.origin for found in point.recordings),
     )  # fmt: skip
 
 
@@ -244,14 +238,11 @@ def _tacho(
     return speed
 
 
-def _ask_unit(unit: MeasuredUnit, model: Predictor, given: Given) -> MeasuredUnit:
+def _asked(unit: MeasuredUnit, model: Predictor, given: Given) -> MeasuredUnit:
     """The unit with the model's answers."""
     if all(point.problem is not None for point in unit.points):
         return unit
-    try:
-        opened = unit.opened or unit.unit.open()
-    except (InputError, OSError) as error:
-        return MeasuredUnit(unit.unit, [[_unusable(unit.name, error)]])
+    opened = unit.opened or unit.unit.open()
     recordings = {point.name: point.recordings for measurement in opened for point in measurement.points}
     return unit.answered(lambda point: _answered(point, recordings[point.recording], model, given))
 
@@ -272,32 +263,36 @@ def _answered(point: Observation, recordings: Sequence[FoundRecording], model: P
     return replace(point, witnesses=witnesses, observed=(*point.observed, *noticed))
 
 
-def beside_each_other(points: Sequence[Observation], history: History | None = None) -> list[Observation]:
-    """The points of one measurement, beside each other and beside recordings that are known to be healthy.
-
-    A line at several points belongs to the loudest; at the others it is cross-talk, which makes the decision `check`.
+def _beside_each_other(points: Sequence[Observation]) -> list[Observation]:
+    """The points of one measurement. A line at several of them belongs to the loudest; at the others it is cross-talk,
+    which makes the decision `check`.
     """
-    compared = list[Observation]()
-    for point, louder in zip(points, cross_talk([loudness(point.physics) for point in points]), strict=True):
-        if (problem := point.problem or _lacking(point)) is not None:
-            compared.append(Observation(point.recording, problem=problem))
-            continue
-        witnesses, noticed, physics = point.witnesses, list(point.observed), point.physics
-        if physics is not None:
-            levels = {fault: physics.faults[fault].level for fault in louder}
-            for fault in sorted(levels, key=lambda name: levels[name]):
-                if levels[fault] - physics.reference_level >= SHOWN_LINE:
-                    owner = points[louder[fault].owner].recording.rpartition("#")[2]
-                    values = {"fault": fault, "decibels": louder[fault].decibels, "owner": owner}
-                    noticed.insert(0, Finding("cross-talk", "check", values))
-                    physics = physics.without_lines(fault)
-                    witnesses = replace(witnesses, physics=physics, general=None)
-            healthy = () if history is None else history.get(point.point) or history.get(None) or ()
-            witnesses = replace(witnesses, baseline=known_baseline(healthy, physics))
-            if history and witnesses.baseline is None:
-                noticed.append(Finding("no baseline", "remark"))
-        compared.append(replace(point, witnesses=witnesses, observed=tuple(noticed)))
+    lines, compared = [loudness(point.physics) for point in points], list[Observation]()
+    for point, excesses, louder in zip(points, lines, cross_talk(lines), strict=True):
+        for fault in sorted(louder, key=lambda fault: excesses[fault].excess):
+            if excesses[fault].excess >= SHOWN_LINE:
+                owner = points[louder[fault].owner].recording.rpartition("#")[2]
+                values = {"fault": fault, "decibels": louder[fault].decibels, "owner": owner}
+                physics = point.physics and point.physics.without_lines(fault)
+                point = replace(
+                    point, witnesses=replace(point.witnesses, physics=physics, general=None),
+                    observed=(Finding("cross-talk", "check", values), *point.observed),
+                )  # fmt: skip
+        compared.append(point)
     return compared
+
+
+def completed(point: Observation, history: History | None = None) -> Observation:
+    """The evidence of a point beside known healthy recordings of it, or why it cannot be diagnosed."""
+    problem, physics = point.problem or _lacking(point), point.physics
+    if problem is not None:
+        return Observation(point.recording, problem=problem)
+    if physics is None or not history:
+        return point
+    baseline = known_baseline(history.get(point.point) or history.get(None) or (), physics)
+    remarks = () if baseline is not None else (Finding("no baseline", "remark"),)
+    witnesses = replace(point.witnesses, baseline=baseline)
+    return replace(point, witnesses=witnesses, observed=(*point.observed, *remarks))
 
 
 def _lacking(point: Observation) -> InputError | None:

@@ -49,12 +49,6 @@ def escaped(value: Any, hidden: str) -> Any:
     return [escaped(item, hidden) for item in value] if isinstance(value, list) else value
 
 
-def recordings_below(root: Path) -> list[Path]:
-    """Recordings below the folder, without links that lead out of it."""
-    files = [path for path in find_files([root]) if path != root and path.suffix.lower() in FORMATS]
-    return [path for path in files if path.is_file() and real_path(path).is_relative_to(root)]
-
-
 def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
     """A server with the tools; with a store, also the tool for watched machines."""
     if not folder.is_dir():
@@ -79,15 +73,16 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
 
         assistant.tool(annotations=READS)(run)
 
-    def names(name: Path | str) -> tuple[str, str]:
-        """A name, as it is and escaped."""
-        return str(name), plain(str(name))
+    def by_name() -> dict[str, Path]:
+        """Recordings below the folder, by their escaped names, without links that lead out of it."""
+        files = [path for path in find_files([root]) if path.suffix.lower() in FORMATS and path.is_file()]
+        inside = [path for path in files if real_path(path).is_relative_to(root)]
+        return {plain(str(path.relative_to(root))): path for path in inside}
 
     @tool
     def list_recordings(containing: str = "") -> dict[str, Any]:
         """Names of recordings below the folder, 200 at most; `containing` is a part of the name."""
-        recordings = [str(path.relative_to(root)) for path in recordings_below(root)]
-        matching = [name for name in recordings if containing in name]
+        matching = [name for name in by_name() if containing in name]
         return {"recordings": matching[:ROWS], "left_out": max(len(matching) - ROWS, 0)}
 
     @tool
@@ -100,7 +95,7 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
         `rpm` is the speed of the shaft, `bearing` a designation such as 6205 or balls=9,ball=7.94,pitch=39.04 (mm);
         they apply to recordings whose manifest does not state them. `rate` in Hz applies to files that state none.
         """
-        paths = {name: path for path in recordings_below(root) for name in names(path.relative_to(root))}
+        paths = by_name()
         if file not in paths:
             raise InputError(f"{file[:SHORT]}: is no recording below the folder; list_recordings lists them", "file")
         request = DiagnoseRequest.of(rpm=rpm, bearing=bearing, rate=rate, channel=channel)
@@ -118,7 +113,7 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
         def machine_status(machine: str | None = None) -> dict[str, Any]:
             """Watched points, worst first: status (alarm, check, no signal, ok), since when, why."""
             with Store.open(store) as opened:
-                points = Fleet(point for point in opened.fleet() if machine in (None, *names(point.machine)))
+                points = Fleet(point for point in opened.fleet() if machine in (None, plain(point.machine)))
             if machine is not None and not points:
                 raise InputError(f"no machine '{machine[:SHORT]}' is watched; machine_status lists them")
             rows, left = points.rows()[:ROWS], max(len(points) - ROWS, 0)

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bearcat.data.bearing import Bearing, asked_bearing
-from bearcat.data.channels import Declared, described, points_of, vibrations
+from bearcat.data.channels import Declared, described, is_speed, points_of, vibrations
 from bearcat.data.datasets import MANIFEST, Catalogue, Entry, grouped
 from bearcat.data.folder import FileReader, Folder, FolderEntry, entry_of, folder_entries, speed_in_folders
-from bearcat.data.formats import FORMATS, ONE, TO_DIAGNOSE, read_signals
+from bearcat.data.formats import FORMATS
 from bearcat.data.manifest import ManifestRow, is_time, manifest_in
 from bearcat.data.recording import Recording, parts_of, stated_speed
-from bearcat.data.signals import Signals
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError, check_range, shown
 from bearcat.findings import Finding
@@ -36,19 +35,14 @@ MANIFEST_ABOVE = 3  # folders above a recording in which its manifest may lie
 SAME_RATE = 1e-4  # by which two statements of one rate may differ
 
 
-@dataclass(frozen=True, eq=False)
-class FoundRecording:
-    """One channel to diagnose: how to read it, and what a manifest or the folder's name states about it."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FoundRecording(ManifestRow):
+    """One channel to diagnose: how to read it, and what a manifest, its folder or the recording itself states about it.
+
+    Its domain stands for a machine without a name; without either, the file's folder does.
+    """
 
     read: Callable[[], Recording]
-    name: str
-    rpm: float | None = None
-    bearing: Bearing | None = None
-    machine: str | None = None
-    folder: str | None = None  # stands for a machine without a name; None: the file's folder
-    point: str | None = None
-    channel: str | None = None  # its name may say the unit; None: an array
-    declared: Declared = field(default_factory=Declared)  # by a manifest, for the zone of ISO 20816-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +69,11 @@ class FoundUnit:
 
     name: str
     open: Callable[[], Sequence[FoundMeasurement]]  # one, or several where a recording is cut
+
+    @staticmethod
+    def of(recording: Recording) -> FoundUnit:
+        """A recording that was read, such as an array."""
+        return FoundUnit(recording.origin, lambda: [alone(found_recording(recording))])
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,9 +186,10 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
     def as_listed(entries: Sequence[FolderEntry], path: Path | None = None) -> Iterator[FoundUnit]:
         """The entries, called by the path of their file, as the user writes it."""
         for same in _by_part(entries):
-            rows = [replace(each.row, origin=each.row.called(shown(str(path or each.row.path)))) for each in same]
+            names = [each.row.called(shown(str(path or each.row.path))) for each in same]
+            rows = [replace(each.row, origin=name, domain="") for name, each in zip(names, same, strict=True)]
             renamed = [entry_of(row, each.reader) for row, each in zip(rows, same, strict=True)]
-            yield FoundUnit(rows[0].origin, partial(_listed_measurement, renamed, given, usual))
+            yield FoundUnit(names[0], partial(_listed_measurement, renamed, given, usual))
 
     def units_in(path: Path) -> Iterator[FoundUnit]:
         root = path.parent if path.name == MANIFEST else path
@@ -227,7 +227,7 @@ def measurements_of_file(
 ) -> list[FoundMeasurement]:
     """The one measurement of a file, or of a part of it; `rows` are its rows in a manifest."""
     reader = FileReader()
-    entries = [entry_of(row, reader) for row in rows]
+    entries = [entry_of(replace(row, domain=""), reader) for row in rows]
     return _listed_measurement(entries, given) if rows else _file_measurement(file, given, None, rpm)
 
 
@@ -240,69 +240,52 @@ def _point_folder(file: Path, root: Path) -> tuple[str, str] | None:
 def _file_measurement(
     file: Path, given: Given, usual: str | None, rpm: float | None, place: tuple[str, str] | None = None
 ) -> list[FoundMeasurement]:
-    """The one measurement of a file; `place` is the machine and the point of a file of one channel."""
-    origin, speed = shown(str(file)), None
-    folder, point = place or (None, None)
-    signals = read_signals(file, origin, given.channel or usual, ONE if given.channel else TO_DIAGNOSE)
-    vibrating = vibrations(signals.channels)
-    names = [name for name in vibrating if name != given.speed]
-    if not names:
-        raise InputError(f"{origin}: has no channel beside the speed's; name another one", "rpm")
-
-    def found(name: str) -> FoundRecording:
-        full = origin if names == [name] else f"{origin}#{name}"
-        where = (folder, point) if names == [name] else (None, None)
-        return FoundRecording(partial(recording_of, signals, name, full), full, rpm, None, None, *where, name)
-
-    if given.speed is not None:
-        name = f"{origin}#{given.speed}"
-        speed = FoundRecording(partial(_read_speed, file, given.speed, name), name, channel=given.speed)
-    else:
-        speed = next((found(name) for name in signals.channels if name not in vibrating), None)
-    return [_grouped(origin, [found(name) for name in names], given.channels, speed)]
-
-
-def recording_of(signals: Signals, name: str, origin: str) -> Recording:
-    """A channel of a file as a recording."""
-    samples, rate, rpm = signals.channels[name], signals.rate, signals.rpm
-    return Recording(signal=samples, rate=rate, domain="", origin=origin, channel=name, own_rpm=rpm)
-
-
-def _read_speed(file: Path, channel: str, origin: str) -> Recording:
-    try:
-        return recording_of(read_signals(file, origin, channel, ONE), channel, origin)
-    except InputError as error:
-        raise InputError(f"{origin}: the speed '{channel}' is neither a number nor a channel of it", "rpm") from error
+    """The one measurement of a file that no manifest lists; `place` is the machine and point of its only channel."""
+    entry = entry_of(ManifestRow(path=file, origin=shown(str(file)), domain="", rpm=rpm), FileReader())
+    names, parts, speed = entry.channels(), _divided(entry, given, usual), given.speed
+    if speed is not None and speed not in names:
+        raise InputError(f"{entry.origin}: the speed '{speed}' is neither a number nor a channel of it", "rpm")
+    if speed is None and given.channel is None and usual not in names:
+        speed = next((name for name in names if is_speed(name) and name not in vibrations(names)), None)
+    recordings = list(map(_found, parts))
+    if place is not None and len(recordings) == 1:
+        recordings = [replace(recordings[0], domain=place[0], point=place[1])]
+    of_speed = None if speed is None else _found(entry_of(entry.row.of_channel(speed), entry.reader))
+    return [_grouped(entry.origin, recordings, given.channels, of_speed)]
 
 
 def _listed_measurement(
-    entries: Sequence[FolderEntry], given: Given, usual: str | None = None, folder: str | None = None
+    entries: Sequence[FolderEntry], given: Given, usual: str | None = None
 ) -> list[FoundMeasurement]:
     """The measurement of those rows of a manifest that belong to one file, or one part of it."""
     recordings, channels = list[FoundRecording](), given.channels
     for entry in entries:
-        refused = None
         try:
-            divided = _divided(entry, given.channel, usual)
+            recordings += map(_found, _divided(entry, given, usual))
         except InputError as error:  # raised again when it is read, so that others go on
-            divided, refused = [entry], partial(_refuse, error)
+            recordings.append(FoundRecording(read=partial(_refuse, error), **vars(entry.row)))
         channels = channels or entry.row.channels
-        for part in divided:
-            row = part.row
-            recordings.append(FoundRecording(
-                refused or part.read, part.origin, None if row.rpm_given else row.rpm, row.bearing, row.machine, folder,
-                row.point, row.channel, row.declared,
-            ))  # fmt: skip
     name = entries[0].origin if len(entries) == 1 else entries[0].origin.partition("#")[0]
     return [_grouped(name, recordings, channels)]
 
 
-def _divided(entry: FolderEntry, channel: str | None, usual: str | None) -> list[FolderEntry]:
-    """Divides a row of a manifest by the channels to read."""
-    channels = entry.channels()
-    if len(channels) == 1:
-        return [entry.with_channel(*channels)]  # its name may say the unit
-    return entry.by_channel() if channel is None and usual not in channels else [entry.with_channel(channel or usual)]
+def _divided(entry: FolderEntry, given: Given, usual: str | None) -> list[FolderEntry]:
+    """The channels to read: the one that its row, the user or the model names, or all that may be vibrations."""
+    names = [name for name in entry.channels() if name != given.speed]
+    if not names:
+        raise InputError(f"{entry.origin}: has no channel beside the speed's; name another one", "rpm")
+    if given.channel is None and usual not in names:
+        names = vibrations(names)
+        if len(names) > 1:
+            return [entry_of(entry.row.of_channel(name), entry.reader) for name in names]
+        usual = names[0]
+    return [entry.with_channel(given.channel or usual)]
+
+
+def _found(entry: FolderEntry) -> FoundRecording:
+    """A row as a recording that is read once; a speed that is given for all recordings is not its own."""
+    stated = vars(entry.row) | ({"rpm": None} if entry.row.rpm_given else {})
+    return FoundRecording(read=cache(entry.read), **stated)
 
 
 def _grouped(
@@ -311,7 +294,7 @@ def _grouped(
     """Groups the recordings of a measurement into points: as a manifest names them, or by the channels' names."""
     if len(recordings) == 1:
         return alone(recordings[0], speed)
-    by_name = {recording.channel or recording.name: recording for recording in recordings}
+    by_name = {recording.channel or recording.origin: recording for recording in recordings}
     stated = bool(channels or any(recording.point for recording in recordings))
     if channels is None and stated:
         groups = grouped(by_name, lambda channel: by_name[channel].point or channel)
@@ -320,14 +303,15 @@ def _grouped(
         axes_of = points_of(list(by_name), channels)
     points = []
     for point, axes in axes_of.items():
-        origin = by_name[axes[0]].name if len(axes) == 1 else f"{name}#{point}" if point else name
+        origin = by_name[axes[0]].origin if len(axes) == 1 else f"{name}#{point}" if point else name
         points.append(FoundPoint(origin, tuple(by_name[axis] for axis in axes)))
-    return FoundMeasurement(name, tuple(points), speed, () if stated else (described(axes_of),))
+    notes = () if stated or len(points) == 1 else (f"{name}: {described(axes_of)}",)
+    return FoundMeasurement(name, tuple(points), speed, notes)
 
 
 def alone(recording: FoundRecording, speed: FoundRecording | None = None) -> FoundMeasurement:
     """A measurement of one channel."""
-    return FoundMeasurement(recording.name, (FoundPoint(recording.name, (recording,)),), speed)
+    return FoundMeasurement(recording.origin, (FoundPoint(recording.origin, (recording,)),), speed)
 
 
 def _refuse(error: InputError | OSError) -> Any:
@@ -340,7 +324,7 @@ def units_of(catalogue: Catalogue, cut: float | None = None) -> Iterator[FoundUn
     """
     rows = folder_entries(catalogue) if cut is None else []
     for entries in _by_part(rows):
-        yield FoundUnit(entries[0].origin, partial(_listed_measurement, entries, Given(), folder=entries[0].domain))
+        yield FoundUnit(entries[0].origin, partial(_listed_measurement, entries, Given()))
     for entry in () if rows else catalogue.entries:
         yield FoundUnit(entry.origin, partial(_parts_of, entry, cut))
 
@@ -358,7 +342,5 @@ def _parts_of(entry: Entry, cut: float | None) -> list[FoundMeasurement]:
 
 def found_recording(recording: Recording) -> FoundRecording:
     """A recording that was read, such as an array."""
-    return FoundRecording(
-        lambda: recording, recording.origin, recording.rpm, recording.bearing, recording.machine,
-        recording.domain or None, None, recording.channel, recording.declared,
-    )  # fmt: skip
+    stated = vars(recording.info()) | {"path": Path(recording.origin), "declared": recording.declared}
+    return FoundRecording(read=lambda: recording, **stated)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from bearcat import __version__
 from bearcat.cat import Calibration
-from bearcat.cat.networks import Network, PlainModule, restore
+from bearcat.cat.networks import Network, restore
 from bearcat.deploy.opened import (
     FORMAT,
     GRAPH_FORMAT,
@@ -45,6 +45,7 @@ from bearcat.errors import InputError
 from bearcat.storage import digest, digest_file, digest_json, tensor_bytes, write_atomically, write_json
 
 OPSET = 18
+OF_FOLDER = ("format", "weights", "sha256", "seal")  # metadata of a model's folder, and not of the model
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -59,7 +60,6 @@ class Model(Predictor):
     encoder: str = "cnn"  # a row of ENCODERS
     calibrator: str | None = None  # a row of CALIBRATORS
     run: Callable[[Array], Outputs] = field(init=False)
-    calibrated: bool = field(init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,12 +67,13 @@ class Model(Predictor):
         if is_dense(self.encoder):
             run = partial(run_dense, _arrays(self.network.state_dict()), _arrays(_state(self.calibration)))
         object.__setattr__(self, "run", run)
-        object.__setattr__(self, "calibrated", self.calibration is not None and not self.at_bound)
 
-    @property
-    def at_bound(self) -> bool:
-        """Whether its calibration ended at its bound."""
-        return self.calibration is not None and bool(self.calibration.at_bound.any())
+    def described(self, **of_file: Any) -> dict[str, Any]:
+        """The metadata of a file: the checked fields, those of its format, and what else is known of the model."""
+        checked = self.to_dict() | {"encoder": self.encoder, "calibrator": self.calibrator} | of_file
+        known = {name: value for name, value in self.metadata.items() if name not in (*checked, *OF_FOLDER)}
+        described: dict[str, Any] = json.loads(json.dumps(checked | known))
+        return described
 
 
 def _state(calibration: Calibration | None) -> Mapping[str, Tensor]:
@@ -108,17 +109,7 @@ def save_model(folder: Path, model: Model) -> None:
     same = (folder / WEIGHTS).is_file() and digest_file(folder / WEIGHTS) == checksum
     weights = WEIGHTS if same or not (folder / METADATA).exists() else f"weights-{checksum[:12]}.safetensors"
     write_atomically(folder / weights, content)
-    plain = model.to_dict() | {
-        "format": FORMAT,
-        "encoder": model.encoder,
-        "calibrator": model.calibrator,
-        "calibrated": model.calibration is not None,
-        "calibration_at_bound": model.at_bound,
-        "weights": weights,
-        "sha256": checksum,
-    }
-    rest = {name: value for name, value in model.metadata.items() if name not in plain and name != "seal"}
-    metadata = json.loads(json.dumps(plain | rest))
+    metadata = model.described(format=FORMAT, weights=weights, sha256=checksum)
     write_json(folder / METADATA, metadata | {"seal": digest_json(metadata)})
     for earlier in folder.glob("weights*.safetensors"):
         if earlier.name != weights:
@@ -137,7 +128,7 @@ def load_model(folder: Path) -> Model:
         points = attributes["preparation"].points
         return Model(
             network=restore(metadata["encoder"], network, metadata["channels"], points),
-            calibration=Calibration(**calibration) if metadata["calibrated"] else None,
+            calibration=Calibration(**calibration) if calibration else None,
             encoder=metadata["encoder"],
             calibrator=metadata["calibrator"],
             **attributes,
@@ -170,14 +161,8 @@ def export_onnx(model: Model, path: Path) -> Path:
     if path.suffix != ".onnx":
         raise InputError(f"{path}: the file's name must end in .onnx")
     program = _traced(model)
-    metadata = model.to_dict() | {
-        "bearcat_format": GRAPH_FORMAT,
-        "calibrated": model.calibrated,
-        "familiarity": None if model.familiarity is None else encoded(model.familiarity),
-        "made_by": {
-            key: model.metadata[key] for key in ("recipe", "task", "seed", "versions") if key in model.metadata
-        },
-    }
+    familiarity = None if model.familiarity is None else encoded(model.familiarity)
+    metadata = model.described(bearcat_format=GRAPH_FORMAT, familiarity=familiarity)
     program.model.metadata_props.update({key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()})
     program.model.producer_name, program.model.producer_version = "bearcat", __version__
     write_atomically(path, program.model_proto.SerializeToString())
@@ -210,8 +195,5 @@ def _traced(model: Model) -> Any:
         logging.disable(disabled)
     graph = program.model.graph
     if any(value.shape and isinstance(value.shape[0], int) for value in (graph.inputs[0], *graph.outputs)):
-        encoder = model.network.encoder
-        module = encoder.module if isinstance(encoder, PlainModule) else encoder
-        fixing = f"the module {type(module).__name__} of the encoder '{model.encoder}'"
-        raise InputError(f"{fixing} fixes the number of windows; write x.shape[0], not len(x)")
+        raise InputError(f"the encoder '{model.encoder}' fixes the number of windows; write x.shape[0], not len(x)")
     return program

@@ -90,7 +90,6 @@ class Predictor(Metadata):
     """A model that can be asked."""
 
     run: Callable[[Array], Outputs]  # prepared windows (window, channel, point) → log-probabilities, features
-    calibrated: bool  # whether it has a calibration that did not end at its bound
     metadata: dict[str, Any]  # for people: recipe, task, seed, versions
     familiarity: Familiarity | None = None  # limits of familiar windows, fitted on the adapted target
     path: Path | None = None  # the folder or file it was read from
@@ -131,9 +130,8 @@ def open_model(path: Path) -> Predictor:
         with naming(path, "is a damaged model folder"):
             metadata, tensors, attributes = read_folder(path)
             if is_dense(metadata["encoder"]):
-                calibrated = metadata["calibrated"] and not metadata["calibration_at_bound"]
                 run = partial(run_dense, tensors["network"], tensors["calibration"])
-                return Predictor(**attributes, calibrated=calibrated, run=run).tried()
+                return Predictor(**attributes, run=run).tried()
         from bearcat.deploy.model import load_model
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
@@ -165,10 +163,7 @@ def naming(path: Path, problem: str) -> Iterator[None]:
 
 def read_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """The fields of a Predictor; ValueError or InputError names one that is missing or has a wrong type."""
-    checked: Metadata = from_plain(Metadata, metadata)
-    if not isinstance(metadata["calibrated"], bool):
-        raise ValueError("'calibrated' is neither true nor false")
-    return {field.name: getattr(checked, field.name) for field in fields(Metadata)} | {"metadata": metadata}
+    return vars(from_plain(Metadata, metadata)) | {"metadata": metadata}
 
 
 def check_format(version: int, expected: int, path: Path) -> None:
@@ -262,7 +257,7 @@ def load_onnx(path: Path) -> Predictor:
         metadata = {name: json.loads(text) for name, text in texts.items()}
         attributes, familiar = read_metadata(metadata), metadata.pop("familiarity")
         attributes |= {"familiarity": None if familiar is None else decoded(familiar), "path": path}
-        return Predictor(**attributes, calibrated=metadata["calibrated"], run=partial(run_graph, session)).tried()
+        return Predictor(**attributes, run=partial(run_graph, session)).tried()
 
 
 def run_graph(session: Any, values: Array) -> Outputs:

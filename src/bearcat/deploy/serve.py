@@ -29,10 +29,11 @@ from typing import Any
 
 from bearcat import __version__
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.formats import FORMATS, ONE, is_risky, read_signals
+from bearcat.data.formats import FORMATS, is_risky, read_signals
+from bearcat.data.recording import Recording
 from bearcat.data.signals import TooLargeError
 from bearcat.deploy import diagnose
-from bearcat.deploy.find import FoundUnit, Given, alone, found_recording, recording_of
+from bearcat.deploy.find import FoundUnit, Given
 from bearcat.deploy.opened import Predictor, open_model
 from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import STATES
@@ -111,10 +112,11 @@ class Served:
         origin, picture, request = read_query(query)
         if sys.platform == "win32" and is_risky(path):  # where there is neither fork nor a limit of memory
             raise InputError(f"{origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
-        signals = read_signals(path, origin, request.channel, ONE, seconds)
-        (channel,) = signals.channels
-        found = found_recording(recording_of(signals, channel, origin))
-        unit = FoundUnit(origin, partial(list, [alone(found)]))
+        signals = read_signals(path, origin, seconds=seconds)
+        name, samples = signals.pick(request.channel)
+        unit = FoundUnit.of(Recording(
+            signal=samples, rate=signals.rate, own_rpm=signals.rpm, channel=name, domain="", origin=origin
+        ))  # fmt: skip
         (diagnosis,) = diagnose([unit], self.model, request=replace(request, alarm=self.alarm))
         if (problem := diagnosis.problem) is not None and (self.model or problem.field not in ("rpm", "bearing")):
             raise problem

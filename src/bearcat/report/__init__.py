@@ -54,7 +54,6 @@ class Predictions:
     recording: tuple[str, ...]
     label: tuple[str, ...]
     predicted: tuple[str, ...]
-    confidence: Floats
     log_probabilities: Floats  # (window, class) calibrated
 
 
@@ -89,9 +88,8 @@ class Result:
         recording, label, predicted = (
             tuple(from_csv_cell(row[name]) for row in rows) for name in ("recording", "label", "predicted")
         )
-        confidence = np.array([float(row["confidence"]) for row in rows])
         spread = np.array([row["log_probabilities"].split() for row in rows], dtype=np.float64)
-        return Predictions(recording, label, predicted, confidence, spread)
+        return Predictions(recording, label, predicted, spread)
 
     @cached_property
     def curves(self) -> dict[str, Floats]:
@@ -150,9 +148,8 @@ def ordered_names(methods: Iterable[str]) -> tuple[str, ...]:
 def ordered_tasks(runs: Iterable[Result | Missing]) -> tuple[str, ...]:
     """The tasks of these runs: Paderborn's conditions in their order, others with numbers sorted by size."""
 
-    def key(task: str) -> list[tuple[int, str]]:
-        parts = re.split(r"(\d+)", numbered(task))  # without int(), which refuses some thousand digits
-        return [(len(part) if index % 2 else 0, part) for index, part in enumerate(parts)]
+    def key(task: str) -> str:
+        return re.sub(r"\d+", lambda digits: digits[0].zfill(9), numbered(task))
 
     return tuple(sorted({run.cell.task for run in runs}, key=key))
 

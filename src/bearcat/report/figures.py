@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import base64
 import io
+import logging
 import math
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib import resources
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bearcat.data.datasets import grouped
 from bearcat.data.recording import Recording
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.diagnosis.signal import draw
@@ -107,24 +108,14 @@ class ReportFigure:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """The style of all figures, independent of the user's matplotlib settings."""
-    matplotlib = library("matplotlib", "report")
-    with _STYLING, matplotlib.rc_context(), warnings.catch_warnings():
-        matplotlib.rcdefaults()
-        with resources.as_file(resources.files("bearcat.report") / "figures.mplstyle") as style:
-            matplotlib.rcParams.update(matplotlib.rc_params_from_file(style, use_default_template=False))
-        matplotlib.rcParams["font.family"] = _installed(*matplotlib.rcParams["font.family"])
+    """The style of all figures (figures.mplstyle), independent of the user's matplotlib settings."""
+    library("matplotlib", "report")
+    from matplotlib import style
+
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # fonts that this machine lacks
+    with _STYLING, style.context("bearcat.report.figures", after_reset=True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a box is drawn instead
         yield
-
-
-@cache
-def _installed(*fonts: str) -> list[str]:
-    """The fonts that this machine has; matplotlib warns about others at every text."""
-    from matplotlib import font_manager
-
-    installed = set(font_manager.get_font_names())
-    return [name for name in fonts if name in installed]
 
 
 def empty_figure(width: float, height: float) -> Any:
@@ -134,16 +125,16 @@ def empty_figure(width: float, height: float) -> Any:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def _axes(drawing: Any, number: int, columns: int, sharey: bool = False) -> list[Axes]:
+    """So many panels, row by row."""
+    axes = drawing.subplots(math.ceil(number / columns), columns, squeeze=False, sharey=sharey).flat
+    for axis in axes[number:]:
+        axis.set_visible(False)
+    return list(axes[:number])
+
+
 def shortened(text: str, most: int = 26) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def styles(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The line style of each name in every figure of a report, by its position among the names."""
-    return {
-        name: {"color": PALETTE[index % len(PALETTE)], "marker": MARKERS[index % len(MARKERS)], "markersize": 3}
-        for index, name in enumerate(names)
-    }
 
 
 @house_style()
@@ -189,11 +180,9 @@ def _draw_reliability(panels: Sequence[tuple[str, RecordedBins]]) -> Any:
     lines = 1 if len(panels) <= 4 else 2
     columns = math.ceil(len(panels) / lines)
     drawing = empty_figure(1.75 * columns + (0.3 if columns < 4 else 0), 2.2 * lines + 0.1)
-    axes = drawing.subplots(lines, columns, squeeze=False, sharey=True)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
+    axes = _axes(drawing, len(panels), columns, sharey=True)
     box = {"facecolor": "white", "edgecolor": "grey", "boxstyle": "round,pad=0.25", "linewidth": 0.6}
-    for axis, (title, bins) in zip(axes.flat, panels, strict=False):
+    for axis, (title, bins) in zip(axes, panels, strict=True):
         edges, mass, confidence, accuracy = map(np.array, (bins.edges, bins.mass, bins.confidence, bins.accuracy))
         apart, filled = confidence - accuracy, mass > 0
         bars_at: dict[str, Any] = {"x": edges[:-1][filled], "width": np.diff(edges)[filled], "align": "edge"}
@@ -229,10 +218,8 @@ def confusions(results: Sequence[Result]) -> ReportFigure | None:
     columns = min(2 if len(names) > 6 else 3, len(pairs))
     lines, width = math.ceil(len(pairs) / columns), WIDE if columns > 1 else NARROW + 0.5
     drawing = empty_figure(width, lines * (width / columns * 0.92 + 0.35) + 0.25)
-    axes = drawing.subplots(lines, columns, squeeze=False).flat
-    for axis in axes[len(pairs) :]:
-        axis.set_visible(False)
-    for axis, (method, windows_of) in zip(axes, pairs.items(), strict=False):
+    axes = _axes(drawing, len(pairs), columns)
+    for axis, (method, windows_of) in zip(axes, pairs.items(), strict=True):
         labels, predicted = zip(*windows_of, strict=True)
         ConfusionMatrixDisplay.from_predictions(
             labels, predicted, labels=names, display_labels=[shortened(name, 14) for name in names], normalize="true",
@@ -250,21 +237,21 @@ def confusions(results: Sequence[Result]) -> ReportFigure | None:
 @house_style()
 def curves(results: Sequence[Result]) -> ReportFigure | None:
     """Target accuracy and ECE, and pseudo-labels, over epochs: mean lines by method."""
-    runs, style_of = complete_cells(results), styles(ordered_methods(results))
+    runs, methods = complete_cells(results), ordered_methods(results)
     panels = {label: by_method(runs, *columns) for label, columns in PANELS.items()}
     panels = {label: lines for label, lines in panels.items() if lines}
     if not panels:
         return None
-    rows, legend_rows = math.ceil(len(panels) / 2), math.ceil(len(style_of) / LEGEND_COLUMNS)
+    rows, legend_rows = math.ceil(len(panels) / 2), math.ceil(len(methods) / LEGEND_COLUMNS)
     figure = empty_figure(WIDE, 2.4 * rows + 0.25 + 0.14 * legend_rows)
-    axes = figure.subplots(rows, min(2, len(panels)), squeeze=False).flat
-    for axis in axes[len(panels) :]:
-        axis.set_visible(False)
-    for axis, (label, of_methods) in zip(axes, panels.items(), strict=False):
-        for number, (method, mean) in enumerate(of_methods.items()):
-            epochs, every = np.arange(1, mean.size + 1), max(1, mean.size // 8)
-            marked = (number * every // len(of_methods), every)  # shifted, so that markers do not hide each other
-            axis.plot(epochs, mean, **style_of[method], markevery=marked, label=shortened(method))
+    axes = _axes(figure, len(panels), min(2, len(panels)))
+    for axis, (label, of_methods) in zip(axes, panels.items(), strict=True):
+        for method, mean in of_methods.items():
+            index, every = methods.index(method), max(1, mean.size // 8)
+            axis.plot(
+                np.arange(1, mean.size + 1), mean, label=shortened(method), color=PALETTE[index % len(PALETTE)],
+                marker=MARKERS[index % len(MARKERS)], markersize=3, markevery=(index * every // len(methods), every),
+            )  # fmt: skip
         axis.grid(axis="y")
         axis.set_axisbelow(True)
         axis.set_xlim(left=0)
@@ -283,10 +270,9 @@ def curves(results: Sequence[Result]) -> ReportFigure | None:
 def complete_cells(results: Sequence[Result]) -> list[Result]:
     """The runs of those task × seed cells that every method finished; all runs if there is no such cell."""
     methods = {result.cell.method for result in results}
-    finished: dict[tuple[str, int], set[str]] = {}
-    for result in results:
-        finished.setdefault((result.cell.task, result.cell.seed), set()).add(result.cell.method)
-    return [result for result in results if finished[result.cell.task, result.cell.seed] == methods] or list(results)
+    cells = grouped(results, lambda result: (result.cell.task, result.cell.seed)).values()
+    complete = [runs for runs in cells if {run.cell.method for run in runs} == methods]
+    return [run for runs in complete for run in runs] or list(results)
 
 
 def by_method(results: Sequence[Result], *columns: str) -> dict[str, Floats]:
@@ -299,10 +285,9 @@ def by_method(results: Sequence[Result], *columns: str) -> dict[str, Floats]:
         runs = [run.curves for run in results if run.cell.method == method]
         columns_of = [[curves[name] for name in columns if name in curves] for curves in runs]
         curves = [100 * np.where(np.isfinite(of_run[0]), of_run[0], of_run[-1]) for of_run in columns_of if of_run]
-        stack = np.array(list(zip_longest(*curves, fillvalue=np.nan)))  # (epoch, run); a run may end early
-        known_runs = np.isfinite(stack).sum(axis=-1)
-        if known_runs.any():
-            means[method] = np.where(known_runs, np.nansum(stack, axis=-1), np.nan) / np.maximum(known_runs, 1)
+        stack = np.ma.masked_invalid(list(zip_longest(*curves, fillvalue=np.nan)))  # (epoch, run); one may end early
+        if stack.count():
+            means[method] = stack.mean(axis=-1).filled(np.nan)
     return means
 
 

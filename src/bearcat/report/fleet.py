@@ -30,10 +30,10 @@ from bearcat.report.figures import shortened
 from bearcat.report.pages import NOTHING, templates
 from bearcat.storage import write_atomically
 from bearcat.watch.memory import PointState
-from bearcat.watch.snapshot import MEASUREMENTS, Event, Fleet, PointStatus, TrendRow, written_time
+from bearcat.watch.snapshot import MEASUREMENTS, Event, Fleet, PointStatus, TrendRow, short_time
 from bearcat.watch.store import Store
+from bearcat.watch.usual import DAY
 
-DAY = 86_400.0
 ROWS = 500  # points in the table
 DETAILED, SMALL, OPENED = 60, 24, 6  # points drawn at most; a fleet drawn completely; points not behind a click
 POINTS, EVENTS, MARKS = 400, 12, 40  # rows of a trend; events listed; events marked in a trend
@@ -89,7 +89,11 @@ def _template() -> Any:
     environment.globals |= {"left": LEFT, "top": TOP, "width": WIDTH, "height": HEIGHT}
     environment.globals |= {"bottom": HEIGHT - BOTTOM, "right": WIDTH - RIGHT}
     environment.globals |= {"count": count, "silent": SILENT, "opened": OPENED}
-    environment.filters |= {"time": time_text, "visible": _short, "sentence": _sentence}
+    environment.filters |= {
+        "time": lambda moment: short_time(moment) or NOTHING,
+        "visible": _short,
+        "sentence": _sentence,
+    }
     files = resources.files("bearcat.report")
     names = ("fleet.html", "page.css", "fleet.css", "page.js", "fleet.js")
     html, *texts = ((files / name).read_text(encoding="utf-8") for name in names)
@@ -247,8 +251,3 @@ def number_text(value: float) -> str:
 def measured_text(name: str, value: float) -> str:
     """A measurement with its unit, where it has one of its own."""
     return f"{number_text(value)} {MEASUREMENTS[name][1] or ''}".strip()
-
-
-def time_text(moment: float | None) -> str:
-    """To the minute."""
-    return written_time(moment)[:16].replace("T", " ") or NOTHING

@@ -47,7 +47,6 @@ class TableEntry:
     text: str
     value: float | None = None
     bold: bool = False
-    status: bool = False  # the text is one of SIGNS, and is shown with its sign and colour
 
 
 def number_entry(value: float | None, form: str = "{:.3f}", bold: bool = False) -> TableEntry:
@@ -133,7 +132,7 @@ def read_results(path: Path) -> Diagnoses:
 def write_recordings_page(diagnoses: Diagnoses, path: Path, title: str) -> Path:
     """One page of diagnosed recordings: the list, worst first, then the evidence of each alarm or check."""
     made = f"{count(len(diagnoses), 'recording')}, {datetime.now().astimezone():%d %B %Y, %H:%M}"
-    return write_page(path, templates(), title, made, _counted(diagnoses), _recording_sections(diagnoses, "Recordings"))
+    return write_page(path, templates(), title, made, _counted(diagnoses), _recording_sections(diagnoses))
 
 
 def _counted(diagnoses: Diagnoses) -> list[tuple[str, str, str]]:
@@ -141,7 +140,7 @@ def _counted(diagnoses: Diagnoses) -> list[tuple[str, str, str]]:
     return [(outcome, str(number), "") for outcome, number in diagnoses.outcomes.items()]
 
 
-def _recording_sections(diagnoses: Diagnoses, title: str) -> list[Section]:
+def _recording_sections(diagnoses: Diagnoses) -> list[Section]:
     """The recordings, worst first, and the evidence of alarms and checks."""
     rows = diagnoses.worst_first.table()
     for row, diagnosis in zip(rows, diagnoses.worst_first, strict=True):
@@ -160,8 +159,8 @@ def _recording_sections(diagnoses: Diagnoses, title: str) -> list[Section]:
             " Agreement: the share of windows with the recording's diagnosis. Unfamiliar: the share of windows that"
             " resemble nothing the model was adapted to."
         )
-    cells = tuple(tuple(TableEntry(row.get(name, ""), status=name == "decision") for name in names) for row in rows)
-    table = Table("recordings", title, note, tuple(names), cells)
+    cells = tuple(tuple(TableEntry(row.get(name, "")) for name in names) for row in rows)
+    table = Table("recordings", "Recordings", note, tuple(names), cells)
     sections = [Section("Recordings", tables=(table,) if rows else (), cards=True)]
     worst = [diagnosis for diagnosis in diagnoses.worst_first if diagnosis.decision.action != OK]
     drawn = [diagnosis for diagnosis in worst if diagnosis.drawing is not None]
@@ -202,12 +201,8 @@ def _first_sections(record: Record) -> list[Section]:
     decision = replace(record.decision, expected=None).sentence  # the accuracy to expect is for researchers
     problems = tuple(record.problems.values())
     left_out = Caveat("Left out", f"{count(len(problems), 'recording')} could not be used.", problems)
-    sections = [Section("Recommendation", sentences, (left_out,) if problems else (), decision=decision)]
-    diagnoses = Diagnoses(record.recordings)
-    return [
-        *sections,
-        *(_recording_sections(diagnoses, f"Recordings of {record.settings.target}") if diagnoses else ()),
-    ]
+    first = Section("Recommendation", sentences, (left_out,) if problems else (), decision=decision)
+    return [first, *(_recording_sections(Diagnoses(record.recordings)) if record.recordings else ())]
 
 
 def _research_section(result: Result, together: Sequence[Result]) -> Section:
@@ -227,18 +222,17 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
 def _score_table(results: Sequence[Result]) -> Table:
     columns = [("target", name) for name in SCORES if any(run.record.scores.target for run in results)]
     columns += [("source", name) for name in ("accuracy", "ece")]
-    rows = []
+    rows, cells = list[tuple[TableEntry, ...]](), dict[str, float | None]()
     for run in results:
-        expected = run.record.estimates.expected
-        row = [TableEntry(run.cell.method), percent_entry(expected.value if expected else None)]
-        row += [percent_entry(run.score(domain, name)) for domain, name in columns]
-        row += [percent_entry(run.record.estimates.mean_confidence), percent_entry(run.record.pseudo_label_share)]
-        rows.append((*row, number_entry(run.record.temperature, "{:.2f}")))
-    headings = [f"{domain} {SCORES[name]}" for domain, name in columns]
+        record, expected = run.record, run.record.estimates.expected
+        cells = {"expected": None if expected is None else expected.value}
+        cells |= {f"{domain} {SCORES[name]}": run.score(domain, name) for domain, name in columns}
+        cells |= {"confidence": record.estimates.mean_confidence, "labelled": record.pseudo_label_share}
+        shares = map(percent_entry, cells.values())
+        rows.append((TableEntry(run.cell.method), *shares, number_entry(record.temperature, "{:.2f}")))
     note = (
         "Percent; ECE of 10 bins, before and after calibration; record.json has more scores."
         " Expected: the target's accuracy, estimated without labels. Labelled: target windows with a pseudo-label in"
         " the last epoch. T: temperature."
     )
-    header = ("method", "expected", *headings, "confidence", "labelled", "T")
-    return Table("scores", "Scores", note, header, tuple(rows))
+    return Table("scores", "Scores", note, ("method", *cells, "T"), tuple(rows))

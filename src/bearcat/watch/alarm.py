@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OK, UNCLEAR
+from bearcat.deploy import completed
+from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, UNCLEAR
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, FEWEST_TURNS
-from bearcat.diagnosis.physics import Loudness, PhysicsEvidence, cross_talk
+from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
-from bearcat.settings import PRIOR
-from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading
-from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus, status_of, written_time
+from bearcat.settings import WatchRequest
+from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading, observe
+from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus, Snapshot, status_of, written_time
 from bearcat.watch.usual import (
     BAND_NAMES,
     LEVEL,
@@ -31,9 +31,9 @@ from bearcat.watch.usual import (
     NAMES,
     PERSISTENCE,
     Doubles,
-    WatchRule,
     add_evidence,
     excesses,
+    p_value,
     score,
 )
 
@@ -47,21 +47,43 @@ IS_BAND = np.array([name in BAND_NAMES for name in NAMES])
 IS_KURTOSIS = np.array(["kurtosis" in name for name in NAMES])
 
 
+def judge(
+    states: Mapping[str, PointState], snapshots: Sequence[Snapshot], request: WatchRequest
+) -> tuple[dict[str, PointState], list[Event], list[Snapshot]]:
+    """Takes in what was recorded at one time at points of a machine: the states after it by point, what happened, and
+    snapshots that are not later than the one before, which are not judged.
+    """
+    after, readings = dict(states), dict[str, Reading]()
+    events, late = list[Event](), list[Snapshot]()
+    for snapshot in snapshots:
+        point = snapshot.point
+        state = after.get(point) or PointState(PointStatus(snapshot.machine, point))
+        if point in readings or (state.status.time is not None and snapshot.time <= state.status.time):
+            late.append(snapshot)
+        else:
+            after[point], readings[point] = observe(state, snapshot)
+    for point, reading in readings.items():
+        beside = [state for other, state in after.items() if other != point]
+        after[point], happened = assess(after[point], reading, request, beside)
+        events += happened
+    return after, events, late
+
+
 def assess(
-    state: PointState, reading: Reading, rule: WatchRule, beside: Sequence[PointState] = ()
+    state: PointState, reading: Reading, request: WatchRequest, beside: Sequence[PointState] = ()
 ) -> tuple[PointState, tuple[Event, ...]]:
     """What a recording means, beside the other points of its machine."""
     snapshot, before, kind, events = reading.snapshot, state.status.status, None, list[Event]()
     if reading.row is not None:
         reading = _without_neighbours(state, reading, beside)
-    whole = reading.row is not None and (reading.physics is not None or snapshot.spectra is None)
+    whole = reading.row is not None and (reading.physics is not None or snapshot.measured.spectra is None)
     if snapshot.refused or whole:
-        reading = _diagnosed(state, reading, rule)
+        reading = _diagnosed(state, reading, request)
     if reading.row is not None:
-        state, reading = _weigh(state, reading, rule)
-        state, kind = _update_alarm(state, reading, rule)
-        state = _learn(state, reading, rule)
-    status = _status(state, reading, rule)
+        state, reading = _weigh(state, reading, request)
+        state, kind = _update_alarm(state, reading, request)
+        state = _learn(state, reading, request)
+    status = _status(state, reading, request)
     if reading.silent is not None and before != NO_SIGNAL:
         kind = "problem"
     if kind is not None:
@@ -77,14 +99,20 @@ def _without_neighbours(state: PointState, reading: Reading, beside: Sequence[Po
     """The reading with its change, less what lines and levels of the other points explain."""
     reach = FRESH * max(state.interval, 60.0)
     near = [other for other in beside if len(other.times) and abs(other.times[-1] - reading.snapshot.time) <= reach]
-    borrowed, owners = list[Finding](), list[PointState]()
+    borrowed, owners, leaked_lines = list[Finding](), list[PointState](), set[str]()
     for fault, louder in cross_talk([state.lines, *(other.lines for other in near)])[0].items():
         if state.lines[fault].excess >= SHOWN_LINE:
-            owners.append(near[louder.owner - 1])
-            values = {"fault": fault, "decibels": louder.decibels, "owner": owners[-1].status.point}
+            owner = near[louder.owner - 1]
+            owners.append(owner)
+            values = {"fault": fault, "decibels": louder.decibels, "owner": owner.status.point}
             borrowed.append(Finding("cross-talk", "check", values))
+            # Multiples of different faults lie close together, and a strong fault reaches the lines of all others.
+            much = 10 ** (max(louder.decibels - LOUDER, LOUDER) / 20)
+            both = [name for name in FAULTS if name in state.lines and name in owner.lines]
+            leaked_lines |= {name for name in both if owner.lines[name].amplitude >= much * state.lines[name].amplitude}
+            leaked_lines.add(fault)
     change, physics = state.change.copy(), reading.physics
-    for fault in _leaked(state.lines, borrowed, owners):
+    for fault in leaked_lines:
         change[NAMES.index(fault.replace(" ", "_"))] = np.nan
         physics = None if physics is None else physics.without_lines(fault)
     for other in near:
@@ -98,19 +126,6 @@ def _without_neighbours(state: PointState, reading: Reading, beside: Sequence[Po
         reading, physics=physics, change=change - common, common=float(common.max()), borrowed=tuple(borrowed),
         owner=owners[0].status.point if owners else None,
     )  # fmt: skip
-
-
-def _leaked(lines: Mapping[str, Loudness], borrowed: Sequence[Finding], owners: Sequence[PointState]) -> set[str]:
-    """Faults whose lines belong to neighbours: those that they show louder, and what is as much louder there. Multiples
-    of different faults lie close together, and a strong fault reaches the lines of all others.
-    """
-    faults = {str(finding.values["fault"]) for finding in borrowed}
-    for finding, owner in zip(borrowed, owners, strict=True):
-        louder = 10 ** (max(finding.values["decibels"] - LOUDER, LOUDER) / 20)
-        for fault in lines.keys() & owner.lines.keys():
-            if owner.lines[fault].amplitude >= louder * lines[fault].amplitude:
-                faults.add(fault)
-    return faults
 
 
 def _common(state: PointState, change: Doubles, near: Sequence[PointState]) -> Doubles:
@@ -129,21 +144,20 @@ def _common(state: PointState, change: Doubles, near: Sequence[PointState]) -> D
     return np.where(IS_BAND & (shared >= MARGINS), part, 0.0)
 
 
-def _diagnosed(state: PointState, reading: Reading, rule: WatchRule) -> Reading:
+def _diagnosed(state: PointState, reading: Reading, request: WatchRequest) -> Reading:
     """With the decision of `bearcat diagnose`, without the neighbours' lines and beside the baseline's once they are
     learnt. Where the point has changed for sure, a fault is as likely as not before a line is read.
     """
-    observation, usual, physics = reading.snapshot.observation, state.usual_lines, reading.physics
+    observation = completed(reading.snapshot.observation)
+    usual, physics = state.usual_lines, reading.physics
     if observation.problem is None:
         general = None if reading.borrowed else observation.witnesses.general
         baseline = None if usual is None or physics is None else usual.compare(physics)
-        prior = PRIOR if observation.rule is None else observation.rule.prior
-        changed = state.evidence >= state.limit(rule)
-        observation = replace(
-            observation, witnesses=Witnesses(physics, general, None, baseline),
-            observed=(*reading.borrowed, *observation.observed),
-            rule=AlarmRule(prior=max(prior, EVEN) if changed else prior),
-        )  # fmt: skip
+        rule = observation.rule or AlarmRule()
+        if state.evidence >= state.limit(request):
+            rule = replace(rule, prior=max(rule.prior, EVEN))
+        witnesses, observed = Witnesses(physics, general, None, baseline), (*reading.borrowed, *observation.observed)
+        observation = replace(observation, witnesses=witnesses, observed=observed, rule=rule)
     [diagnosis] = decide_together([observation])
     return replace(reading, diagnosis=diagnosis)
 
@@ -161,27 +175,27 @@ def _shows_fault(reading: Reading) -> bool:
 # What becomes of the point.
 
 
-def _weigh(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointState, Reading]:
+def _weigh(state: PointState, reading: Reading, request: WatchRequest) -> tuple[PointState, Reading]:
     """Adds the p-value of the last block to the evidence, and what it shows to what the last blocks showed."""
     named = "" if reading.diagnosis is None else reading.diagnosis.state
     names = (*state.names, named)[-PERSISTENCE:] if named in FAULTS else state.names
     state = replace(state, names=names, faultless_blocks=0 if _shows_fault(reading) else state.faultless_blocks + 1)
     usual, before = state.reference, state.evidence
-    if usual.tail is None:
+    if usual.scores is None:
         return state, reading
-    p_value = usual.tail.p_value(score(reading.change, usual.spreads))
-    evidence = add_evidence(before, p_value, state.limit(rule), usual.correlated)
+    by_chance = p_value(score(reading.change, usual.spreads), usual.scores)
+    evidence = add_evidence(before, by_chance, state.limit(request), usual.correlated)
     if state.alarm is not None and not state.state.learnt:  # levels, which raised it, cannot be compared there
         evidence = max(evidence, before)
     if state.after_stop or state.restarted:  # it is cold, or was taken apart: what stays changed shows later
         evidence = min(evidence, before)
     onset = None if evidence == 0 else reading.snapshot.time if before == 0 else state.onset
-    return replace(state, evidence=evidence, onset=onset), replace(reading, p_value=p_value)
+    return replace(state, evidence=evidence, onset=onset), replace(reading, p_value=by_chance)
 
 
-def _update_alarm(state: PointState, reading: Reading, rule: WatchRule) -> tuple[PointState, str | None]:
+def _update_alarm(state: PointState, reading: Reading, request: WatchRequest) -> tuple[PointState, str | None]:
     """Raises an alarm, a second where it has grown, and says when it is over: the kind of event."""
-    alarm, level, limit, time = state.alarm, state.level, state.limit(rule), reading.snapshot.time
+    alarm, level, limit, time = state.alarm, state.level, state.limit(request), reading.snapshot.time
     if state.reference.learnt:
         high = np.any((level >= GROWN) & (reading.change >= GROWN))  # nothing else need show a fault
         lasting = state.evidence >= limit / 2
@@ -209,7 +223,7 @@ def _has_grown(change: Doubles) -> bool:
     return bool(grown.sum() > 1 and (grown & ~IS_KURTOSIS).any())
 
 
-def _learn(state: PointState, reading: Reading, rule: WatchRule) -> PointState:
+def _learn(state: PointState, reading: Reading, request: WatchRequest) -> PointState:
     """Learns a block in which nothing speaks for a fault."""
     before = state.state
     if state.restarted:
@@ -220,7 +234,7 @@ def _learn(state: PointState, reading: Reading, rule: WatchRule) -> PointState:
         known = _has_grown(state.change) and state.alarm is None
     if reading.row is None or known or reading.alarming or state.open_alarm is not None:
         return state
-    after = before.learn(reading.row, reading.snapshot.time, rule, state.interval)
+    after = before.learn(reading.row, reading.snapshot.time, request, state.interval)
     state = state.with_state(state.current, after)
     if before.learnt:
         return state
@@ -238,15 +252,15 @@ def _learn(state: PointState, reading: Reading, rule: WatchRule) -> PointState:
 # What is said of the point.
 
 
-def _status(state: PointState, reading: Reading, rule: WatchRule) -> PointStatus:
+def _status(state: PointState, reading: Reading, request: WatchRequest) -> PointStatus:
     """The status after a recording."""
     before, alarm, open_alarm, time = state.status, state.alarm, state.open_alarm, reading.snapshot.time
     fault, confidence = _named(state, reading)
-    why, line = _judge(state, reading, rule), None if fault is None else _line(fault, reading.physics)
+    why, line = _judge(state, reading, request), None if fault is None else _line(fault, reading.physics)
     severity = None if fault is None else before.severity if line is None else line.values["clarity"]
     if line is not None and all(finding.kind != line.kind for finding in why):
         why = [line, *why]
-    findings = unique([*why, *state.state.missing(rule, state.interval)])
+    findings = unique([*why, *state.state.missing(request, state.interval)])
     status, values = status_of(findings), reading.snapshot.values
     measure, unit = ("velocity", "mm/s") if "velocity" in values else ("rms", reading.snapshot.unit)
     since = before.since if status == before.status and before.since is not None else time
@@ -257,7 +271,7 @@ def _status(state: PointState, reading: Reading, rule: WatchRule) -> PointStatus
         level=values.get(measure), unit=unit, time=time, findings=findings, recordings=before.recordings + 1,
         operating_state=state.state.label, alarm=None if open_alarm is None else open_alarm.time,
         acknowledged=None if alarm is None else alarm.acknowledged,
-        p_value=reading.p_value, change=state.evidence / state.limit(rule),
+        p_value=reading.p_value, change=state.evidence / state.limit(request),
     )  # fmt: skip
 
 
@@ -282,11 +296,11 @@ def _line(fault: str, physics: PhysicsEvidence | None) -> Finding | None:
     return Finding("fault line", "remark", physics.strongest_line(shown) | {"clarity": physics.clarity(shown)})
 
 
-def _judge(state: PointState, reading: Reading, rule: WatchRule) -> list[Finding]:
+def _judge(state: PointState, reading: Reading, request: WatchRequest) -> list[Finding]:
     """Why it is an alarm, or to be checked: the first of these that holds; nothing where all is well."""
     alarm, before = state.alarm, state.status
     if reading.silent is not None:
-        return [reading.silent, *([] if state.open_alarm is None else [_about("alarm open", state.open_alarm)])]
+        return [reading.silent, *([] if state.open_alarm is None else [state.open_alarm.finding])]
     if reading.waits and before.recordings and before.status != NO_SIGNAL:  # as it was
         return [finding for finding in before.findings if finding.severity in (CHECK, ALARM)]
     if reading.waits:
@@ -300,11 +314,11 @@ def _judge(state: PointState, reading: Reading, rule: WatchRule) -> list[Finding
         return [reading.borrowed[0]]
     if reading.owner is not None:
         return [Finding("levels of neighbour", "check", {"owner": reading.owner})]
-    if alarm is None and state.evidence >= state.limit(rule):
+    if alarm is None and state.evidence >= state.limit(request):
         change = [finding.but("check") for finding in _why_alarm(state, reading)]
         return [*change, Finding("no fault shown", "check")]
     if alarm is not None:
-        return [_about("alarm over" if alarm.over else "alarm acknowledged", alarm)]
+        return [alarm.finding]
     usual = state.accepted if state.reference.learnt else ()
     if doubts := most_severe(finding for finding in reading.doubts if finding.kind not in usual):
         return doubts
@@ -320,11 +334,6 @@ def _judge(state: PointState, reading: Reading, rule: WatchRule) -> list[Finding
     return []
 
 
-def _about(kind: str, alarm: OpenAlarm) -> Finding:
-    """What has become of an alarm."""
-    return Finding(kind, "alarm" if kind == "alarm open" else "check", {"time": written_time(alarm.time)})
-
-
 def _why_alarm(state: PointState, reading: Reading) -> list[Finding]:
     """What the recording shows, or what has changed."""
     learnt = state.reference.learnt
@@ -337,60 +346,15 @@ def _why_alarm(state: PointState, reading: Reading) -> list[Finding]:
         beyond[IS_KURTOSIS] = -1.0
     place = int(beyond.argmax())
     if beyond[place] > 0:
-        decibels = float(np.nanmedian(change[LEVELS]) if NAMES[place] == LEVEL else change[place])
-        values = {"measurement": NAMES[place], "decibels": decibels, "learnt": learnt}
-        return [Finding("baseline change", "alarm", values | _called(NAMES[place], state.state.rate))]
+        name, rate, band = NAMES[place], state.state.rate, None
+        decibels = float(np.nanmedian(change[LEVELS]) if name == LEVEL else change[place])
+        if name in BAND_NAMES and rate is not None:
+            width, number = rate / 2 / len(BAND_NAMES) / 1000, BAND_NAMES.index(name)
+            band = [number * width, (number + 1) * width]  # kHz
+        values = {"title": MEASUREMENTS["rms" if name == LEVEL else name][0], "band": band, "decibels": decibels}
+        return [Finding("baseline change", "alarm", values | {"measurement": name, "learnt": learnt})]
     if reading.alarming:
         return diagnosed[:1]
     if state.alarm is not None:
-        return [_about("alarm open", state.alarm)]
+        return [state.alarm.finding]
     return [Finding("unexplained change", "alarm", {"since": written_time(state.onset)})]
-
-
-def _called(name: str, rate: float | None) -> dict[str, Any]:
-    """The title of what is compared, and the kHz of a band; None: it is none, or the rate is not known."""
-    if name not in BAND_NAMES or rate is None:
-        return {"title": MEASUREMENTS["rms" if name == LEVEL else name][0], "band": None}
-    width, number = rate / 2 / len(BAND_NAMES) / 1000, BAND_NAMES.index(name)
-    return {"title": MEASUREMENTS[name][0], "band": [number * width, (number + 1) * width]}
-
-
-# What people and files do to it.
-
-
-def unreadable(state: PointState, time: float, problem: str) -> PointState:
-    """A file of the point cannot be used: it is to be checked, unless a later recording was judged already."""
-    status = state.status
-    if status.time is not None and time <= status.time:
-        return state
-    unusable = Finding("unreadable", "check", {"problem": problem})
-    findings = (unusable, *(finding for finding in status.findings if finding.kind != "unreadable"))
-    status = replace(status, status=status_of(findings), since=status.since or time, findings=findings)
-    return replace(state, status=status)
-
-
-def acknowledge(state: PointState, time: float, note: str = "") -> tuple[PointState, Event]:
-    """A person has seen the alarm: it does not come again until the change grows, or has gone and comes again."""
-    alarm, status = state.alarm, state.status
-    if alarm is not None:
-        alarm = replace(alarm, acknowledged=time, change=state.level)
-    if status.status == ALARM:
-        status = replace(status, status=CHECK, since=time)
-    seen = tuple(
-        Finding("alarm acknowledged", "check", finding.values) if finding.kind == "alarm open"
-        else finding.but("check") if finding.severity == "alarm" else finding
-        for finding in status.findings
-    )  # fmt: skip
-    status = replace(status, alarm=None, acknowledged=time, findings=seen)
-    event = Event(status.machine, status.point, time, "acknowledged", note=note)
-    return replace(state, alarm=alarm, question=None, status=status), event
-
-
-def relearn(state: PointState, time: float, note: str = "") -> tuple[PointState, Event]:
-    """The baseline is learnt anew from the next recordings on: after a repair, or with another sensor."""
-    was = state.status
-    status = PointStatus(
-        was.machine, was.point, OK, time, time=was.time, recordings=was.recordings, operating_state=was.operating_state,
-    )  # fmt: skip
-    event = Event(was.machine, was.point, time, "baseline", (Finding("baseline restarted", "remark"),), note=note)
-    return PointState(status), event

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from bearcat.data.datasets import Problem, checked_root, grouped, inside
@@ -29,7 +30,6 @@ from bearcat.data.formats import FORMATS
 from bearcat.data.manifest import ManifestRow, manifest_in, read_manifest, time_in
 from bearcat.errors import InputError, shown
 from bearcat.findings import listed
-from bearcat.watch.snapshot import RecordingFile
 
 AHEAD = 86400.0  # seconds by which a clock may be fast: what comes after such a file would be late
 YEAR = re.compile(r"(19|20)\d\d([-._]?\d\d){0,2}")  # a folder with which a time begins
@@ -55,10 +55,6 @@ class Arrival:
         """Machine, point and part of the file: what the same content is read once for."""
         parts = {f"{row.point or ''}#{row.channel or ''}[{row.start}:{row.stop or ''}]" for row in self.rows}
         return f"{self.machine}/{','.join(sorted(parts)) or self.point or ''}"
-
-    def file(self, digest: str) -> RecordingFile:
-        """As the store keeps it, with the digest of its content."""
-        return RecordingFile(self.path, self.part, digest, self.size, self.changed)
 
     def unchanged(self) -> bool:
         """Whether the file is still as it was found."""
@@ -116,12 +112,15 @@ class WatchedFolder:
             self.say(f"{shown(arrival.path)}: {problem}", "problem")
         return problem is None
 
-    def _time(self, texts: Sequence[str], machine: str, path: Path, status: os.stat_result) -> float:
-        """The time in the first of these texts that has one, or that of the file's last change."""
-        if (when := self._stated(texts)) is not None:
-            return when
-        self.say(f"{shown(machine)}: {shown(path.name)} has no time in its name, so its last change counts", "note")
-        return status.st_mtime
+    def _arrival(
+        self, path: Path, status: os.stat_result, machine: str, point: str | None, texts: Sequence[str], **stated: Any
+    ) -> Arrival:
+        """A file, at the time in the first of these texts that has one, or that of its last change."""
+        if (when := self._stated(texts)) is None:
+            when = status.st_mtime
+            last = f"{shown(path.name)} has no time in its name, so its last change counts"
+            self.say(f"{shown(machine)}: {last}", "note")
+        return Arrival(str(path), machine, point, when, status.st_size, status.st_mtime_ns, **stated)
 
     def _stated(self, texts: Sequence[str]) -> float | None:
         return next((when for text in texts if (when := time_in(text, self.zone)) is not None), None)
@@ -143,11 +142,8 @@ class WatchedFolder:
             if YEAR.fullmatch(folders[depth]) and all(map(DIGITS.fullmatch, folders[depth:]))
         ), len(folders))  # fmt: skip
         machine = "/".join(folders[: max(1, cut - 1)]) or self.root.name or "machine"
-        when = self._time((path.stem, "/".join([*folders[cut:], path.stem])), machine, path, status)
-        return Arrival(
-            str(path), machine, folders[cut - 1] if cut > 1 else None, when, status.st_size, status.st_mtime_ns,
-            rpm=speed_in_folders(path, self.root),
-        )  # fmt: skip
+        point, texts = folders[cut - 1] if cut > 1 else None, (path.stem, "/".join([*folders[cut:], path.stem]))
+        return self._arrival(path, status, machine, point, texts, rpm=speed_in_folders(path, self.root))
 
     def _listed(self, manifest: Path) -> Iterator[Arrival]:
         """The recordings that a manifest lists; a row that cannot be read is one with a problem, so that its point is
@@ -168,9 +164,8 @@ class WatchedFolder:
             except (InputError, OSError) as error:
                 problems.append(Problem(str(path), str(error)))
                 continue
-            when = self._time([text or path.stem], machine, path, status)
             point = same[0].point if len(same) == 1 else None
-            yield Arrival(str(path), machine, point, when, status.st_size, status.st_mtime_ns, tuple(same))
+            yield self._arrival(path, status, machine, point, [text or path.stem], rows=tuple(same))
         for problem in problems:
             sentence, stated = f"{folder}: {problem.sentence}", problem.stated
             name, owner = stated.get("path") or problem.origin, stated.get("machine") or stated.get("domain")

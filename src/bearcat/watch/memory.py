@@ -5,8 +5,8 @@ be read add up to a block of some turns of the shaft, and a block is compared wi
 What that means, beside the other points, is said by `assess` (alarm.py).
 
 >>> state = PointState(PointStatus("pump 3", "drive end"))
->>> state, events = assess(*observe(state, snapshot), rule, beside=[other_points])
->>> state.status.status
+>>> states, events, _ = judge({"drive end": state}, [snapshot], request)
+>>> states["drive end"].status.status
 'ok'
 """
 
@@ -14,16 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from bearcat.diagnosis.decision import ALARM, CHECK
+from bearcat.diagnosis.decision import ALARM, CHECK, OK
 from bearcat.diagnosis.lines import FAULTS, FEWEST_TURNS, Spectra, levels_over_background
 from bearcat.diagnosis.physics import KNOWN, Baseline, Loudness, PhysicsEvidence, loudness, physics_evidence
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.findings import GROWN, Finding
-from bearcat.watch.snapshot import PointStatus, Snapshot, line_values
+from bearcat.settings import WatchRequest
+from bearcat.watch.snapshot import Event, PointStatus, Snapshot, line_values, status_of, written_time
 from bearcat.watch.usual import (
     BAND_NAMES,
     DAY,
@@ -35,7 +37,6 @@ from bearcat.watch.usual import (
     STOP,
     Doubles,
     OperatingState,
-    WatchRule,
     columns,
     row_of,
     threshold,
@@ -56,6 +57,14 @@ class OpenAlarm:
     change: Doubles  # (name,) of NAMES in dB, then, or at the last event of growth or acknowledgement
     acknowledged: float | None = None
     over: bool = False  # its cause has gone
+
+    @property
+    def finding(self) -> Finding:
+        """What has become of it."""
+        values = {"time": written_time(self.time)}
+        if self.acknowledged is None and not self.over:
+            return Finding("alarm open", "alarm", values)
+        return Finding("alarm over" if self.over else "alarm acknowledged", "check", values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +131,9 @@ class PointState:
         """Seconds between blocks."""
         return float(np.median(np.diff(self.times))) if len(self.times) > 1 else DAY
 
-    def limit(self, rule: WatchRule) -> float:
+    def limit(self, request: WatchRequest) -> float:
         """Of the evidence, from which on a change is an alarm."""
-        return threshold(self.interval, rule.false_alarms)
+        return threshold(self.interval, request.false_alarms)
 
     @property
     def change(self) -> Doubles:
@@ -198,7 +207,7 @@ def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]
     """Takes a recording in that is later than all before."""
     if snapshot.refused:
         return state if state.states else state.with_state(0, OperatingState()), Reading(snapshot)
-    state = _enter(state, snapshot)
+    state, measured = _enter(state, snapshot), snapshot.measured
     silent = snapshot.observation.no_signal
     if silent is None and "rms" in snapshot.values:
         levels = [learnt.rows[:, RMS] for learnt in state.states if learnt.unit == state.state.unit]
@@ -206,9 +215,9 @@ def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]
         silent = stopped(snapshot.values["rms"], usual)
     if silent is not None:
         return state, Reading(snapshot, silent)
-    orders = state.orders if snapshot.orders is None else dict(snapshot.orders)
-    block = (*state.block, Burst(dict(snapshot.values), snapshot.spectra, snapshot.turns or 0.0))
-    if snapshot.spectra is not None and sum(burst.turns for burst in block) < FEWEST_TURNS:
+    orders = state.orders if measured.orders is None else dict(measured.orders)
+    block = (*state.block, Burst(dict(snapshot.values), measured.spectra, measured.turns or 0.0))
+    if measured.spectra is not None and sum(burst.turns for burst in block) < FEWEST_TURNS:
         return replace(state, orders=orders, block=block), Reading(snapshot)
     names = sorted(set().union(*(burst.values for burst in block)))
     values = {name: float(np.median([burst.values[name] for burst in block if name in burst.values])) for name in names}
@@ -230,30 +239,30 @@ def _read_together(
 ) -> PhysicsEvidence | None:
     """What fault lines the recordings of a block show together; None where they cannot be read."""
     spectra, rpm = [burst.spectra for burst in block if burst.spectra is not None], last.values.get("rpm")
-    if not spectra or orders is None or last.rate is None or rpm is None:
+    if not spectra or orders is None or last.measured.rate is None or rpm is None:
         return None
     same = [each for each in spectra if each.turns == spectra[0].turns]
     power, kurtosis = (np.mean([getattr(each, name) for each in same], axis=0) for name in ("power", "kurtosis"))
     windows = sum(each.windows for each in same)
     mean = replace(same[0], power=power, kurtosis=kurtosis, windows=windows)
-    return physics_evidence(mean, levels_over_background(mean), last.rate, rpm, orders)
+    return physics_evidence(mean, levels_over_background(mean), last.measured.rate, rpm, orders)
 
 
 def _enter(state: PointState, snapshot: Snapshot) -> PointState:
-    """The point in the operating state of a recording, a new one where it fits none."""
-    rpm, load, rate, unit = snapshot.values.get("rpm"), snapshot.values.get("load"), snapshot.rate, snapshot.unit
+    """The point in the operating state of a recording, a new one where none fits; what is not stated is as before."""
     states, silent = state.states, snapshot.observation.no_signal is not None
-    if states:  # what is not said is as it was
-        last = state.state
-        rpm, load = last.rpm if rpm is None else rpm, last.load if load is None else load
-        rate, unit = last.rate if rate is None else rate, last.unit if unit is None else unit
-    highest = max([abs(known_state.load or 0.0) for known_state in states] + [abs(load or 0.0)])
-    for number, known_state in enumerate(states):
-        if known_state.admits(rpm, load, rate, unit, highest):
+    stated: dict[str, Any] = {name: snapshot.values.get(name) for name in ("rpm", "load")}
+    stated |= {"rate": snapshot.measured.rate, "unit": snapshot.unit}
+    if states:
+        stated = {name: getattr(state.state, name) if value is None else value for name, value in stated.items()}
+    new = OperatingState(**stated)
+    highest = max(abs(known.load or 0.0) for known in (*states, new))
+    for number, known in enumerate(states):
+        if known.admits(new, highest):
             if not silent:  # which may say less than others
-                known_state = replace(known_state, rate=known_state.rate or rate, unit=known_state.unit or unit)
-            return state.with_state(number, known_state)
-    return state if silent and states else state.with_state(len(states), OperatingState(rpm, load, rate, unit))
+                known = replace(known, rate=known.rate or new.rate, unit=known.unit or new.unit)
+            return state.with_state(number, known)
+    return state if silent and states else state.with_state(len(states), new)
 
 
 def _compare(state: PointState, row: Doubles) -> Doubles:
@@ -263,3 +272,44 @@ def _compare(state: PointState, row: Doubles) -> Doubles:
     if state.state.learnt or not state.reference.learnt:
         return state.state.change(row)
     return np.where(LEVELS, np.nan, state.reference.change(row))
+
+
+# What people and files do to it.
+
+
+def unreadable(state: PointState, time: float, problem: str) -> PointState:
+    """A file of the point cannot be used: it is to be checked, unless a later recording was judged already."""
+    status = state.status
+    if status.time is not None and time <= status.time:
+        return state
+    unusable = Finding("unreadable", "check", {"problem": problem})
+    findings = (unusable, *(finding for finding in status.findings if finding.kind != "unreadable"))
+    status = replace(status, status=status_of(findings), since=status.since or time, findings=findings)
+    return replace(state, status=status)
+
+
+def acknowledge(state: PointState, time: float, note: str = "") -> tuple[PointState, Event]:
+    """A person has seen the alarm: it does not come again until the change grows, or has gone and comes again."""
+    alarm, status = state.alarm, state.status
+    if alarm is not None:
+        alarm = replace(alarm, acknowledged=time, change=state.level)
+    if status.status == ALARM:
+        status = replace(status, status=CHECK, since=time)
+    seen = tuple(
+        Finding("alarm acknowledged", "check", finding.values) if finding.kind == "alarm open"
+        else finding.but("check") if finding.severity == "alarm" else finding
+        for finding in status.findings
+    )  # fmt: skip
+    status = replace(status, alarm=None, acknowledged=time, findings=seen)
+    event = Event(status.machine, status.point, time, "acknowledged", note=note)
+    return replace(state, alarm=alarm, question=None, status=status), event
+
+
+def relearn(state: PointState, time: float, note: str = "") -> tuple[PointState, Event]:
+    """The baseline is learnt anew from the next recordings on: after a repair, or with another sensor."""
+    was = state.status
+    status = PointStatus(
+        was.machine, was.point, OK, time, time=was.time, recordings=was.recordings, operating_state=was.operating_state,
+    )  # fmt: skip
+    event = Event(was.machine, was.point, time, "baseline", (Finding("baseline restarted", "remark"),), note=note)
+    return PointState(status), event

@@ -43,17 +43,19 @@ class Route:
 class Notifier:
     """Sends events to addresses of apprise; `note` says, once, that one fails."""
 
-    def __init__(self, addresses: Sequence[str], note: Callable[[str], None]) -> None:
+    def __init__(self, addresses: Sequence[str] = (), note: Callable[[str], None] = print) -> None:
         self._note = note
         self._routes = [_route(number, address) for number, address in enumerate(addresses, start=1)]
 
     def send(self, store: Store, hurry: bool = False) -> bool:
-        """Sends what waits in the store; whether nothing waits any more. `hurry`: without pauses between messages."""
+        """Sends what waits in the store; whether nothing waits any more. `hurry`: without pauses between messages.
+        Without addresses nobody waits for it, and all counts as sent.
+        """
         while waiting := store.unsent():
             sent = [self._send(route, waiting, hurry) for route in self._routes]
-            everywhere = min(route.received for route in self._routes)
+            everywhere = min((route.received for route in self._routes), default=waiting[-1].number)
             store.mark_sent([event.number for event in waiting if event.number <= everywhere])
-            if not any(sent):
+            if self._routes and not any(sent):
                 return False
         return True
 

@@ -16,25 +16,15 @@ from typing import Any
 import numpy as np
 
 from bearcat.data.channels import unit_of
-from bearcat.deploy import beside_each_other, measure_points
+from bearcat.deploy import measure_points
 from bearcat.deploy.find import FoundMeasurement, Given
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OF_RECORDING, OK
-from bearcat.diagnosis.lines import FEWEST_TURNS, Spectra
+from bearcat.diagnosis.lines import FEWEST_TURNS
 from bearcat.diagnosis.physics import CLARITIES, PhysicsEvidence
 from bearcat.diagnosis.quality import BANDS
 from bearcat.diagnosis.recording import STATUS, Measured, Observation
 from bearcat.errors import to_json
-from bearcat.findings import (
-    MOST_REASONS,
-    SILENT,
-    Finding,
-    count,
-    event_sentence,
-    highest,
-    percent,
-    sentence,
-    sentences,
-)
+from bearcat.findings import MOST_REASONS, SILENT, Finding, count, event_sentence, highest, percent, sentence, sentences
 from bearcat.settings import to_plain
 
 STATUSES = (ALARM, CHECK, NO_SIGNAL, OK)  # of a point, worst first
@@ -53,6 +43,7 @@ MEASUREMENTS: dict[str, tuple[str, str | None]] = {
     "load": ("load", ""),
     "temperature": ("temperature", "°C"),
 }
+UNMEASURED = Measured({}, None, None, None, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +53,19 @@ class Snapshot:
     machine: str
     point: str
     time: float  # seconds since 1970, UTC
-    observation: Observation  # by which it is diagnosed, as `bearcat diagnose` does it
+    observation: Observation  # as `bearcat diagnose` makes it; its spectra are kept where it is too short alone
     values: Mapping[str, float] = field(default_factory=dict)  # by name of MEASUREMENTS, what is known
-    rate: float | None = None
     unit: str | None = None
-    turns: float | None = None  # of the shaft; None: the speed is not known
-    orders: Mapping[str, float] | None = None  # of the bearing; None: it is not known
-    spectra: Spectra | None = None  # envelope spectra of a recording that is too short alone
-    refused: bool = False  # the recording itself is at fault: its levels say nothing either
+
+    @property
+    def measured(self) -> Measured:
+        return self.observation.measured or UNMEASURED
+
+    @property
+    def refused(self) -> bool:
+        """Whether the recording itself is at fault: its levels say nothing either."""
+        no_lines = self.observation.no_lines
+        return self.observation.problem is not None or (no_lines is not None and no_lines.field is None)
 
 
 def measure(
@@ -80,32 +76,25 @@ def measure(
 
     `point` is where all channels of the file were recorded; a file of several points without one has a channel each.
     """
-    points = measure_points(measurement, replace(given, measured=True))
-    problems = [observed.problem for observed in points if observed.problem is not None]
-    if len(problems) == len(points):
+    observed = measure_points(measurement, replace(given, measured=True))
+    problems = [observation.problem for observation in observed if observation.problem is not None]
+    if len(problems) == len(observed):
         raise problems[0]
     snapshots = []
-    for axes, observed in zip(measurement.points, points, strict=True):
-        measured, first = observed.measured or Measured({}, None, None, None, None), axes.recordings[0]
-        own_point = first.point or (axes.name.rpartition("#")[2] if "#" in axes.name else None)
-        name = point or own_point or "1"
-        if point is not None and own_point is not None and len(measurement.points) > 1:
-            name = f"{point} {own_point}"
-        short = measured.turns is not None and measured.turns < FEWEST_TURNS
-        if short:  # it is read together with others
-            observed = replace(observed, no_lines=None)
-        # Each point alone: its neighbours, which may be in other files, are compared later (alarm.py).
-        [observation] = beside_each_other([replace(observed, measured=None)])
-        rpm = None if observed.speed is None else observed.speed.rpm
-        stated = {"rpm": rpm, "load": load, "temperature": temperature, "rms": observed.rms}
-        values = dict(measured.levels) | {name: value for name, value in stated.items() if value is not None}
-        values |= {} if observed.physics is None else line_values(observed.physics)
-        refused = observed.no_lines is not None and observed.no_lines.field is None
+    for axes, observation in zip(measurement.points, observed, strict=True):
+        first, measured = axes.recordings[0], observation.measured or UNMEASURED
+        named = first.point or axes.name.partition("#")[2]
+        name = f"{point} {named}" if point and named and len(observed) > 1 else point or named or "1"
+        rpm = None if observation.speed is None else observation.speed.rpm
+        stated = {"rpm": rpm, "load": load, "temperature": temperature, "rms": observation.rms}
+        values = dict(measured.levels) | {key: value for key, value in stated.items() if value is not None}
+        values |= {} if observation.physics is None else line_values(observation.physics)
+        if measured.turns is not None and measured.turns < FEWEST_TURNS:  # it is read together with others
+            observation = replace(observation, no_lines=None)
+        else:
+            observation = replace(observation, measured=replace(measured, spectra=None))
         unit = unit_of(first.channel or "") or given.declared_of(first).unit
-        snapshots.append(Snapshot(
-            machine, name, time, observation, values, measured.rate, unit, measured.turns, measured.orders,
-            measured.spectra if short else None, refused=refused or observed.problem is not None,
-        ))  # fmt: skip
+        snapshots.append(Snapshot(machine, name, time, observation, values, unit))
     return snapshots
 
 
@@ -202,18 +191,6 @@ class PointStatus:
 
 
 @dataclass(frozen=True)
-class RecordingFile:
-    """A file, or the part of one, that was read for a machine."""
-
-    path: str
-    part: str  # machine, point and part of the file: the same content is read once for each
-    digest: str
-    size: int
-    changed: int  # nanoseconds since 1970
-    refused: str | None = None  # the settings with which it could not be used; with others it is tried again
-
-
-@dataclass(frozen=True)
 class TrendRow:
     """A point at one time: what was measured, and its status then."""
 
@@ -259,7 +236,7 @@ class Fleet(list[PointStatus]):
         return [
             {
                 "machine": point.machine, "point": point.point, "status": point.status,
-                "since": written_time(point.since)[:16].replace("T", " "), "fault": point.fault or "",
+                "since": short_time(point.since), "fault": point.fault or "",
                 "severity": point.severity or "", "confidence": percent(point.confidence if point.fault else None),
                 "level": point.written_level,
                 "reason": "; ".join(point.reasons) or point.baseline or "",
@@ -290,3 +267,8 @@ def written_time(seconds: float | None) -> str:
     if seconds is None or not isfinite(seconds):
         return ""
     return str(np.datetime64(round(seconds), "s")) + "Z"
+
+
+def short_time(seconds: float | None) -> str:
+    """A time to the minute, in tables and pages: 2024-05-01 10:32."""
+    return written_time(seconds)[:16].replace("T", " ")

@@ -1,8 +1,9 @@
-"""The store of `bearcat watch`: points, recordings, measurements, alarms, baselines; in SQLite or PostgreSQL.
+"""The store of `bearcat watch`: points, recordings, measurements, events, baselines; in SQLite or PostgreSQL.
 
 Everything of one file is added in one transaction, so a process that is killed neither loses nor repeats a recording.
 One process watches a store at a time; any number may read it, and acknowledge alarms, meanwhile. Raw recordings stay
-where they are: the store has their path and the digest of their content.
+where they are: the store has their path and the digest of their content. What is only read as a whole is compressed
+JSON, whose checksum finds damage.
 
 >>> with Store.open("plant.db") as store:
 ...     for point in store.fleet():                       # worst first
@@ -12,57 +13,128 @@ where they are: the store has their path and the digest of their content.
 
 from __future__ import annotations
 
-import csv
+import fcntl
+import json
+import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import numpy as np
 
 from bearcat.diagnosis.decision import ALARM, CHECK
-from bearcat.errors import InputError, csv_cell, suggest
-from bearcat.storage import drafted
-from bearcat.watch import schema
-from bearcat.watch.alarm import acknowledge, relearn
-from bearcat.watch.memory import PointState
-from bearcat.watch.schema import EVENTS, POINTS, RECORDINGS, SNAPSHOTS, STORE, DamagedError
-from bearcat.watch.snapshot import (
-    MEASUREMENTS,
-    Event,
-    Fleet,
-    PointStatus,
-    RecordingFile,
-    Snapshot,
-    TrendRow,
-    written_time,
-)
+from bearcat.errors import InputError, suggest
+from bearcat.settings import from_plain, to_plain
+from bearcat.watch.folder import Arrival
+from bearcat.watch.memory import PointState, acknowledge, relearn
+from bearcat.watch.snapshot import Event, Fleet, PointStatus, Snapshot, TrendRow, written_time
 
-import sqlalchemy as sql  # isort: skip (after the module that says how to install it)
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # isort: skip
+try:
+    import sqlalchemy as sql
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+except ImportError as missing:
+    raise InputError("watching machines needs an extra; pip install 'bearcat[watch]'") from missing
 
 if TYPE_CHECKING:
-    from sqlalchemy.engine import Connection, Engine
+    from sqlalchemy.engine import Connection, Engine, Row
 
-VERSION = "6"  # of the tables
+VERSION = "7"  # of the tables
+LOCK = 0x62636174  # the key of PostgreSQL's locks: "bcat"
+BUSY_SECONDS = 30.0  # for which a writer waits until another's transaction has ended
 DAMAGED = "is no store of bearcat watch, or is damaged; choose another file, or restore a backup"
 OF_DAMAGE = ("not a database", "malformed", "decode to UTF-8")  # in what SQLite says
 
 
+class DamagedError(Exception):
+    """A value in the store is none that bearcat wrote."""
+
+
+class Packed(sql.TypeDecorator[Any]):
+    """A value of this type as compressed JSON."""
+
+    impl = sql.LargeBinary
+    cache_ok = True
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def process_bind_param(self, value: Any, _dialect: Any) -> bytes | None:
+        if value is None:
+            return None
+        return zlib.compress(json.dumps(to_plain(value), default=_plain_array).encode(), 1)
+
+    def process_result_value(self, value: Any, _dialect: Any) -> Any:
+        try:
+            if value is None:
+                return None
+            return from_plain(self.kind, json.loads(zlib.decompress(value), object_hook=_array))
+        except (zlib.error, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
+            raise DamagedError from error
+
+
+def _plain_array(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    return {"doubles": b64encode(np.asarray(array, np.float64).tobytes()).decode(), "shape": array.shape}
+
+
+def _array(plain: dict[str, Any]) -> Any:
+    return np.frombuffer(b64decode(plain["doubles"])).reshape(plain["shape"]) if "doubles" in plain else plain
+
+
+Column, Table, Text, Double, Integer = sql.Column, sql.Table, sql.Text, sql.Double, sql.Integer
+tables = sql.MetaData()
+STORE = Table("store", tables, Column("version", Text, primary_key=True))  # one row
+POINTS = Table(
+    "points", tables, Column("machine", Text, primary_key=True), Column("point", Text, primary_key=True),
+    Column("status", Packed(PointStatus), nullable=False), Column("memory", Packed(PointState), nullable=False),
+)  # fmt: skip
+RECORDINGS = Table(
+    "recordings", tables, Column("id", Integer, primary_key=True),
+    *(Column(name, Text, nullable=False) for name in ("digest", "part", "path")),
+    *(Column(name, sql.BigInteger, nullable=False) for name in ("size", "changed")),  # an unchanged file is known
+    Column("refused", Text),  # the settings with which it could not be used; with others it is tried again
+    sql.UniqueConstraint("digest", "part"),
+)  # fmt: skip
+SNAPSHOTS = Table(
+    "snapshots", tables, Column("id", sql.BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("machine", Text, nullable=False), Column("point", Text, nullable=False),
+    Column("recording", sql.ForeignKey("recordings.id"), nullable=False, index=True),
+    Column("time", Double, nullable=False), Column("channel", Text),
+    Column("measured", Packed(Mapping[str, float]), nullable=False),
+    Column("status", Packed(PointStatus)),  # without one the recording came late and was not judged
+    sql.Index("snapshots_by_point", "machine", "point", "time"),
+)  # fmt: skip
+EVENTS = Table(
+    "events", tables, Column("number", Integer, primary_key=True),
+    Column("machine", Text, nullable=False), Column("point", Text, nullable=False),
+    Column("time", Double, nullable=False), Column("event", Packed(Event), nullable=False),
+    Column("sent", sql.Boolean, nullable=False),  # false: notifications are still to be made
+    sql.Index("events_by_point", "machine", "point", "time"),
+    sqlite_autoincrement=True,  # a number is never used again
+)  # fmt: skip
+
+
+@dataclass(eq=False)
 class Store:
     """A store that is open."""
 
-    def __init__(self, engine: Engine, name: str, path: Path | None, write: bool) -> None:
-        self.engine, self.name, self.path, self._write = engine, name, path, write
-        self._connection: Connection | None = None  # of the transaction at work
+    engine: Engine
+    name: str  # without a password
+    path: Path | None  # of a file
+    write: bool
+    _connection: Connection | None = None  # of the transaction at work
 
     @staticmethod
     @contextmanager
     def open(address: str | Path, write: bool = False, create: bool = False) -> Iterator[Store]:
         """The store in a file or at a PostgreSQL address; `create`: a new one where there is none."""
-        store = Store(*schema.open_engine(str(address), write or create, create), write or create)
+        store = _opened(str(address), write or create, create)
         try:
             store._prepare(create)
             yield store
@@ -74,7 +146,7 @@ class Store:
         with self.transaction() as connection:
             there = sql.inspect(connection).get_table_names()
             if create and not there:
-                schema.tables.create_all(connection)
+                tables.create_all(connection)
                 connection.execute(sql.insert(STORE).values(version=VERSION))
             elif STORE.name not in there or connection.scalar(sql.select(STORE.c.version)) != VERSION:
                 other = "is no store of bearcat watch, or one of another version; read the folder into a new store"
@@ -88,8 +160,8 @@ class Store:
             return
         try:
             with self.engine.begin() as connection:
-                if self.path is None and self._write:
-                    connection.execute(sql.select(sql.func.pg_advisory_xact_lock(schema.LOCK, 1)))
+                if self.path is None and self.write:
+                    connection.execute(sql.select(sql.func.pg_advisory_xact_lock(LOCK, 1)))
                 self._connection = connection
                 yield connection
         except (SQLAlchemyError, UnicodeDecodeError, DamagedError) as error:
@@ -99,8 +171,20 @@ class Store:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Keeps others from watching with this store; InputError where one does already."""
-        with schema.locked(self.engine, self.path) as free:
+        """Keeps others from watching with this store; InputError where one does already. The system, or PostgreSQL,
+        frees the lock however this process ends.
+        """
+        with ExitStack() as held:
+            if self.path is None:
+                lock = self.engine.execution_options(isolation_level="AUTOCOMMIT").connect()
+                held.enter_context(lock)
+                held.callback(lock.invalidate)
+                free = lock.scalar(sql.select(sql.func.pg_try_advisory_lock(LOCK, 0)))
+            else:
+                file, free = held.enter_context(self.path.with_name(f"{self.path.name}-watching").open("ab")), False
+                with suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    free = True
             if not free:
                 raise InputError(f"{self.name}: another bearcat watch writes to this store; stop it, or use another")
             yield
@@ -110,8 +194,8 @@ class Store:
     def fleet(self, machine: str | None = None) -> Fleet:
         """Every point, worst first; acknowledged ones among the others that are to be checked."""
         with self.transaction() as connection:
-            points = list(connection.scalars(sql.select(POINTS.c.status).where(*_of(POINTS, machine))))
-        return Fleet(sorted(points, key=lambda point: point.order))
+            points = connection.scalars(sql.select(POINTS.c.status).where(*_of(POINTS, machine)))
+            return Fleet(sorted(points, key=lambda point: point.order))
 
     def states(self, machine: str) -> dict[str, PointState]:
         """What is remembered of the points of a machine, by point."""
@@ -133,52 +217,48 @@ class Store:
                 for row in connection.execute(query)
             ]
 
-    def write_table(self, path: Path) -> int:
-        """Writes every measurement as a table; how many rows. An earlier file stays until all is written."""
-        if path.suffix.lower() != ".csv":
-            raise InputError(f"--out: {path}: the name must end in .csv")
-        columns, number = dict.fromkeys((*Fleet.columns, "recording", "late", *MEASUREMENTS)), 0
-        with drafted(path) as draft, draft.open("x", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, columns)
-            writer.writeheader()
-            for point in sorted(self.fleet(), key=lambda status: (status.machine, status.point)):
-                for row in self.trend(point.machine, point.point):
-                    cells: dict[str, Any] = {
-                        "machine": point.machine,
-                        "point": point.point,
-                        "time": written_time(row.time),
-                    }
-                    cells |= {} if row.status is None else Fleet([row.status]).cells()[0]
-                    cells |= {**row.values, "recording": row.recording, "late": row.status is None}
-                    writer.writerow({name: csv_cell(value) for name, value in cells.items()})
-                    number += 1
-        return number
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """All measurements with the status then, as plain values, by point and time."""
+        for point in sorted(self.fleet(), key=lambda status: (status.machine, status.point)):
+            for row in self.trend(point.machine, point.point):
+                about = {"machine": point.machine, "point": point.point, "time": written_time(row.time)}
+                judged = {} if row.status is None else Fleet([row.status]).cells()[0]
+                yield {**about, **judged, **row.values, "recording": row.recording, "late": row.status is None}
 
     def events(self, machine: str | None = None, point: str | None = None, most: int = 1000) -> list[Event]:
         """What happened, the latest `most`, oldest first."""
         latest = sql.select(EVENTS).order_by(EVENTS.c.time.desc(), EVENTS.c.number.desc()).limit(most)
-        return self._rows(Event, latest.where(*_of(EVENTS, machine, point)))[::-1]
+        return self._events(latest.where(*_of(EVENTS, machine, point)))[::-1]
 
     def unsent(self, most: int = 1000) -> list[Event]:
         """Events whose notifications are still to be made, oldest first."""
-        return self._rows(Event, sql.select(EVENTS).where(~EVENTS.c.sent).order_by(EVENTS.c.number).limit(most))
+        return self._events(sql.select(EVENTS).where(~EVENTS.c.sent).order_by(EVENTS.c.number).limit(most))
 
-    def files(self) -> list[RecordingFile]:
-        """Files that were read, the oldest first."""
-        return self._rows(RecordingFile, sql.select(RECORDINGS).order_by(RECORDINGS.c.id))
-
-    def _rows(self, kind: Any, query: Any) -> list[Any]:
-        """Rows as values of a dataclass, whose fields are columns."""
-        names = [field.name for field in fields(kind)]
+    def _events(self, query: Any) -> list[Event]:
         with self.transaction() as connection:
-            return [kind(**{name: row[name] for name in names}) for row in connection.execute(query).mappings()]
+            return [replace(row.event, number=row.number) for row in connection.execute(query)]
+
+    def files(self) -> Sequence[Row[Any]]:
+        """The rows of files that were read, the oldest first."""
+        with self.transaction() as connection:
+            return connection.execute(sql.select(RECORDINGS).order_by(RECORDINGS.c.id)).all()
 
     # What is written.
 
-    def add(self, file: RecordingFile, measured: Sequence[tuple[Snapshot, PointStatus | None]] = ()) -> None:
-        """A file, with its measurements and what they meant; late ones have no status."""
+    def add(
+        self, arrival: Arrival, digest: str, measured: Sequence[tuple[Snapshot, PointStatus | None]] = (),
+        refused: str | None = None,
+    ) -> None:  # fmt: skip
+        """A file by its content, with its measurements and what they meant; late ones have no status. `refused` are
+        settings with which it could not be used.
+        """
+        file = {name: getattr(arrival, name) for name in ("part", "path", "size", "changed")}
+        file |= {"digest": digest, "refused": refused}
+        known = RECORDINGS.c.digest == digest, RECORDINGS.c.part == arrival.part
         with self.transaction() as connection:
-            number = _put(connection, RECORDINGS, asdict(file), ("digest", "part"))
+            number = connection.scalar(sql.update(RECORDINGS).where(*known).values(file).returning(RECORDINGS.c.id))
+            if number is None:
+                number = connection.scalar(sql.insert(RECORDINGS).values(file).returning(RECORDINGS.c.id))
             for snapshot, status in measured:
                 connection.execute(sql.insert(SNAPSHOTS).values(
                     machine=snapshot.machine, point=snapshot.point, recording=number, time=snapshot.time,
@@ -186,26 +266,21 @@ class Store:
                     measured={name: float(f"{value:.6g}") for name, value in snapshot.values.items()},
                 ))  # fmt: skip
 
-    def keep(self, states: Iterable[PointState], events: Iterable[Event] = (), sent: bool = False) -> list[Event]:
-        """What is remembered of points now, and what happened to them: events with their numbers. `sent`: nobody waits
-        for notifications.
-        """
+    def keep(self, states: Iterable[PointState], events: Iterable[Event] = ()) -> None:
+        """What is remembered of points now, and what happened to them."""
         with self.transaction() as connection:
             for state in states:
-                names = {"machine": state.status.machine, "point": state.status.point}
-                _put(connection, POINTS, names | {"status": state.status, "memory": state}, tuple(names))
-            kept = list[Event]()
+                names = state.status.machine, state.status.point
+                connection.execute(sql.delete(POINTS).where(*_of(POINTS, *names)))
+                connection.execute(sql.insert(POINTS).values((*names, state.status, state)))
             for event in events:
-                row = {name: value for name, value in vars(event).items() if name != "number"} | {"sent": sent}
-                number = connection.scalar(sql.insert(EVENTS).values(row).returning(EVENTS.c.number))
-                kept.append(replace(event, number=number))
-            return kept
+                row = {"machine": event.machine, "point": event.point, "time": event.time, "event": event}
+                connection.execute(sql.insert(EVENTS).values(**row, sent=False))
 
-    def mark_sent(self, numbers: Iterable[int] | None = None) -> None:
-        """Says that notifications of these events were made, or of all."""
-        which = ~EVENTS.c.sent if numbers is None else EVENTS.c.number.in_(list(numbers))
+    def mark_sent(self, numbers: Sequence[int]) -> None:
+        """Says that notifications of these events were made."""
         with self.transaction() as connection:
-            connection.execute(sql.update(EVENTS).where(which).values(sent=True))
+            connection.execute(sql.update(EVENTS).where(EVENTS.c.number.in_(numbers)).values(sent=True))
 
     def acknowledge(self, machine: str, point: str | None = None, note: str = "") -> int:
         """A person has taken notice of the alarms of a machine, or of a point of it; how many points had some."""
@@ -223,8 +298,8 @@ class Store:
         with self.transaction():
             self._named(machine, point)
             state, event = relearn(self.states(machine)[point], time.time(), note)
-            [kept] = self.keep([state], [event])
-        return kept
+            self.keep([state], [event])
+        return event
 
     def forget(self, machine: str, point: str | None = None) -> int:
         """Removes a machine, or a point of it, with its history; how many points. Files still there are read again."""
@@ -242,10 +317,11 @@ class Store:
         if not points:
             machines = dict.fromkeys(status.machine for status in self.fleet())
             raise InputError(f"{self.name}: there is no machine '{machine}'{suggest(machine, machines)}")
-        if point is None or any(status.point == point for status in points):
-            return [status for status in points if point in (None, status.point)]
-        names = suggest(point, [status.point for status in points])
-        raise InputError(f"{self.name}: machine '{machine}' has no point '{point}'{names}")
+        named = [status for status in points if point in (None, status.point)]
+        if not named:
+            names = suggest(str(point), [status.point for status in points])
+            raise InputError(f"{self.name}: machine '{machine}' has no point '{point}'{names}")
+        return named
 
 
 def _sentence(error: Exception) -> str:
@@ -266,11 +342,58 @@ def _of(table: sql.Table, machine: str | None, point: str | None = None) -> list
     return [column == value for column, value in columns if value is not None]
 
 
-def _put(connection: Connection, table: sql.Table, row: dict[str, Any], key: tuple[str, ...]) -> Any:
-    """Inserts a row, or replaces the one with this key; its id, where the table has one."""
-    from sqlalchemy.dialects import postgresql, sqlite
+# Connections.
 
-    insert: Any = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert(table).values(row)
-    others = {name: insert.excluded[name] for name in row if name not in key}
-    query = insert.on_conflict_do_update(index_elements=list(key), set_=others)
-    return connection.scalar(query.returning(next(iter(table.primary_key))))
+
+def _opened(address: str, write: bool, create: bool) -> Store:
+    """The store in a file or at a PostgreSQL address, which nobody has looked into yet."""
+    scheme, sign, _ = address.partition("://")
+    if not sign:
+        path = Path(address)
+        _check_file(path, create)
+        return Store(_sqlite_engine(path, write), str(path), path, write)
+    if scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
+        raise InputError(f"--store: '{scheme}://' is no address of a store; give a file, or postgresql://…")
+    try:
+        url = sql.engine.make_url(address).set(drivername="postgresql+psycopg")
+        engine = sql.create_engine(url, connect_args={"connect_timeout": 10}, pool_pre_ping=True)
+    except ImportError as error:
+        raise InputError("a store in PostgreSQL needs an extra; pip install 'bearcat[watch]'") from error
+    except (SQLAlchemyError, ValueError) as error:
+        raise InputError("--store: is no address such as postgresql://user@host/database") from error
+    name = url.set(drivername="postgresql").render_as_string(hide_password=True)
+    return Store(engine, name, None, write)
+
+
+def _check_file(path: Path, create: bool) -> None:
+    """Refuses what is no file; a new one is only for its owner to read."""
+    try:
+        if create and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(0o600)
+        if not path.is_file():
+            what = "is no file" if path.exists() else "there is no such store"
+            raise InputError(f"{path}: {what}; bearcat watch FOLDER --store FILE makes one")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be opened ({os.strerror(error.errno or 0)}); check the path") from error
+
+
+def _sqlite_engine(path: Path, write: bool) -> Engine:
+    import sqlite3
+
+    uri = f"file:{quote(str(path.absolute()))}?mode={'rw' if write else 'ro'}"
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        if path.stat().st_size == 0:
+            connection.execute("PRAGMA journal_mode = WAL")  # which the file keeps
+        connection.executescript("PRAGMA trusted_schema = OFF; PRAGMA synchronous = FULL")  # survives a power cut
+        return connection
+
+    def begin(connection: Connection) -> None:
+        # Who may write begins so, that nobody changes what was read.
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    engine = sql.create_engine("sqlite://", creator=connect, poolclass=sql.pool.QueuePool)
+    sql.event.listen(engine, "begin", begin)
+    return engine

@@ -15,15 +15,15 @@ That holds for independent recordings, and those that follow each other are not:
 correlated over k of them, each bet counts as its k-th root. By Hölder's inequality the product of k dependent bets is
 then worth no more than 1 on average, however they depend.
 
->>> for row in rows: state = state.learn(row, time, WatchRule(), interval=600.0)
->>> p = state.tail.p_value(score(state.change(new_row), state.spreads))
+>>> for row in rows: state = state.learn(row, time, WatchRequest(), interval=600.0)
+>>> p = p_value(score(state.change(new_row), state.spreads), state.scores)
 >>> evidence = add_evidence(evidence, p, threshold(interval=600.0, rate=1.0), state.correlated)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,9 +32,11 @@ from numpy.typing import NDArray
 from bearcat.diagnosis.quality import BANDS
 from bearcat.errors import RANGES
 from bearcat.findings import Finding
+from bearcat.settings import WatchRequest
 from bearcat.watch.snapshot import MEASUREMENTS
 
-YEAR = 365.25 * 86400.0  # seconds
+DAY = 86400.0  # seconds
+YEAR = 365.25 * DAY
 PERSISTENCE = 3  # recordings that an alarm needs at least: a single one adds a third of the threshold at most
 UPPER = 0.2  # share of the baseline that its tail is measured on
 CAUTION = 1.5  # standard errors by which the tail is taken to be longer than measured
@@ -54,7 +56,6 @@ MARGINS, FLOORS = np.array(list(COMPARED.values())).T
 HIGH, HIGH_DEVIATION = 0.95, 1.645  # a quantile, and where a normal distribution has it
 FEWEST, KEPT = int(RANGES["baseline"].lowest), int(RANGES["baseline"].highest)  # recordings of a baseline
 USUAL = 30  # of them that are enough at any rate
-DAY = 86400.0  # seconds
 STOP = 8.0  # intervals without a recording, from which on the machine was stopped
 CORRELATED = 0.3  # autocorrelation below which recordings of a baseline count as independent
 LONGEST_CORRELATED = 4  # of a baseline: the share, as 1 / this, of its recordings that a correlation is looked for in
@@ -63,31 +64,23 @@ SAME_RATE = 0.01  # by which sampling rates may differ, relative
 Doubles = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class Tail:
-    """Scores of a baseline, and how they fall off beyond the highest fifth of them."""
+def tail(scores: Doubles) -> tuple[float, float]:
+    """Where the highest fifth of a baseline's scores begins, and the length over which it falls to 1/e beyond."""
+    upper = max(2, round(UPPER * scores.size))
+    ordered = np.sort(scores)
+    begin = float(ordered[-upper - 1]) if ordered.size > upper else float(ordered[0])
+    # The median, since one knock in the baseline must not make every fault look usual; knocks alone are no alarm.
+    excess = float(np.median(ordered[-upper:] - begin)) / math.log(2)
+    return begin, max(SHORTEST, excess * (1 + CAUTION / math.sqrt(upper)))
 
-    scores: Doubles  # in order of size
-    begin: float
-    length: float  # over which it falls to 1/e beyond `begin`
 
-    @staticmethod
-    def of(scores: Sequence[float]) -> Tail:
-        ordered = np.sort(np.asarray(scores, dtype=np.float64))
-        upper = max(2, round(UPPER * ordered.size))
-        begin = float(ordered[-upper - 1]) if ordered.size > upper else float(ordered[0])
-        # The median, since one knock in the baseline must not make every fault look usual; knocks alone are no alarm.
-        excess = float(np.median(ordered[-upper:] - begin)) / math.log(2)
-        length = max(SHORTEST, excess * (1 + CAUTION / math.sqrt(upper)))
-        return Tail(ordered, begin, length)
-
-    def p_value(self, score: float) -> float:
-        """How often a recording of the baseline would be as unusual as this one."""
-        rank = (np.sum(self.scores >= score) + 1) / (len(self.scores) + 1)
-        if score <= self.begin:
-            return float(rank)
-        beyond = (np.sum(self.scores > self.begin) + 1) / (len(self.scores) + 1)
-        return float(beyond * math.exp(-(score - self.begin) / self.length))
+def p_value(score: float, scores: Doubles) -> float:
+    """How often a recording of the baseline with these scores would be as unusual as this one."""
+    begin, length = tail(scores)
+    if score <= begin:
+        return float((np.sum(scores >= score) + 1) / (len(scores) + 1))
+    beyond = (np.sum(scores > begin) + 1) / (len(scores) + 1)
+    return float(beyond * math.exp(-(score - begin) / length))
 
 
 def bet(p_value: float) -> float:
@@ -116,19 +109,12 @@ def add_evidence(evidence: float, p_value: float, limit: float, correlated: int 
     return min(max(evidence + step, 0.0), MOST * limit)
 
 
-@dataclass(frozen=True)
-class WatchRule:
-    """When a change is an alarm. One rule is kept with a store."""
-
-    false_alarms: float = 1.0  # a year, of each point
-    baseline: int | None = None  # recordings of an operating state; None: by the rate and their spacing
-    period: float = 2 * DAY  # seconds that the machine must have run: a day's cycle of load and temperature, twice
-
-    def recordings(self, interval: float) -> int:
-        """Of a baseline: as many as come between two false alarms that are accepted, FEWEST at least and USUAL at most:
-        so few say nothing of what is rarer, and beyond USUAL the tail is extrapolated.
-        """
-        return self.baseline or round(min(max(YEAR / max(interval, 1e-3) / self.false_alarms, FEWEST), USUAL))
+def recordings_of_baseline(request: WatchRequest, interval: float) -> int:
+    """As many as come between two false alarms that are accepted, FEWEST at least and USUAL at most: so few say nothing
+    of what is rarer, and beyond USUAL the tail is extrapolated.
+    """
+    between = YEAR / max(interval, 1e-3) / request.false_alarms
+    return request.baseline or round(min(max(between, FEWEST), USUAL))
 
 
 def row_of(values: Mapping[str, float]) -> Doubles:
@@ -163,17 +149,15 @@ class OperatingState:
     count: int = 0  # recordings that were learnt from, thinned ones included
     last: float | None = None  # time of the last one
     ran: float = 0.0  # seconds of the machine, without stops, while they were recorded
-    usual: Doubles = field(
-        default_factory=lambda: np.full(len(NAMES), np.nan)
-    )  # (name,) dB: medians, of FEWEST at least
+    usual: Doubles = field(default_factory=lambda: np.full(len(NAMES), np.nan))  # medians (name,) in dB, of FEWEST on
     # Once it is learnt.
     spreads: Doubles = field(default_factory=lambda: np.ones(len(NAMES)))  # robust standard deviations (name,)
-    tail: Tail | None = None  # scores of the baseline's own recordings
+    scores: Doubles | None = None  # of the baseline's recordings, each against the others
     correlated: int = 1  # recordings after which they are independent
 
     @property
     def learnt(self) -> bool:
-        return self.tail is not None
+        return self.scores is not None
 
     @property
     def label(self) -> str:
@@ -182,13 +166,14 @@ class OperatingState:
         load = "" if self.load is None else f"load {self.load:g}"
         return ", ".join(filter(None, (speed, load))) or "any"
 
-    def admits(self, rpm: float | None, load: float | None, rate: float | None, unit: str | None, most: float) -> bool:
-        """Whether a recording is of this state; `most` is the highest load so far."""
-        alike = self.unit in (None, unit) and (self.rate is None or _near(self.rate, rate, SAME_RATE * (rate or 0.0)))
-        speed = _near(self.rpm, rpm, SAME_SPEED * (self.rpm or 0.0))
-        return alike and speed and _near(self.load, load, SAME_LOAD * max(most, 1e-9))
+    def admits(self, other: OperatingState, most: float) -> bool:
+        """Whether a recording in the other state is of this one; `most` is the highest load so far."""
+        rate = self.rate is None or _near(self.rate, other.rate, SAME_RATE * (other.rate or 0.0))
+        speed = _near(self.rpm, other.rpm, SAME_SPEED * (self.rpm or 0.0))
+        load = _near(self.load, other.load, SAME_LOAD * max(most, 1e-9))
+        return self.unit in (None, other.unit) and rate and speed and load
 
-    def learn(self, row: Doubles, time: float, rule: WatchRule, interval: float) -> OperatingState:
+    def learn(self, row: Doubles, time: float, request: WatchRequest, interval: float) -> OperatingState:
         """With one more recording in the baseline, which is learnt once it has enough of them, over a time that is long
         enough. Of many recordings every other one is kept.
         """
@@ -200,23 +185,23 @@ class OperatingState:
         matrix = compared(rows)
         if len(rows) >= FEWEST:
             new = replace(new, usual=_quantile(matrix, 0.5))
-        if not self.learnt and (new.count < rule.recordings(interval) or ran < rule.period):
+        wanted = recordings_of_baseline(request, interval)
+        if not self.learnt and (new.count < wanted or ran < DAY * request.baseline_days):
             return new
-        scores = list[float]()  # of each recording against the others
-        for number, own in enumerate(matrix):
-            others = np.delete(matrix, number, axis=0)
-            scores.append(score(own - _quantile(others, 0.5), _spread(others)))
+        without = [np.delete(matrix, number, axis=0) for number in range(len(matrix))]
+        scores = [
+            score(row - _quantile(others, 0.5), _spread(others)) for row, others in zip(matrix, without, strict=True)
+        ]
         correlated = max(1, round(_correlation(matrix) * new.count / len(rows)))
-        return replace(new, spreads=_spread(matrix), tail=Tail.of(scores), correlated=correlated)
+        return replace(new, spreads=_spread(matrix), scores=np.array(scores), correlated=correlated)
 
-    def missing(self, rule: WatchRule, interval: float) -> tuple[Finding, ...]:
+    def missing(self, request: WatchRequest, interval: float) -> tuple[Finding, ...]:
         """How much of the baseline is there; nothing where it is learnt."""
         if self.learnt:
             return ()
-        wanted = rule.recordings(interval)
+        wanted, days = recordings_of_baseline(request, interval), request.baseline_days
         values = {
-            "recordings": min(self.count, wanted), "wanted": wanted,
-            "days": min(self.ran, rule.period) / DAY, "of_days": rule.period / DAY,
+            "recordings": min(self.count, wanted), "wanted": wanted, "days": min(self.ran / DAY, days), "of_days": days,
         }  # fmt: skip
         return (Finding("baseline incomplete", "remark", values),)
 

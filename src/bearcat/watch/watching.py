@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -27,23 +27,21 @@ from bearcat.errors import InputError, shown
 from bearcat.findings import Finding, sentences
 from bearcat.settings import DiagnoseRequest, PointRequest, WatchRequest
 from bearcat.storage import digest_file
-from bearcat.watch.alarm import assess, unreadable
+from bearcat.watch.alarm import judge
 from bearcat.watch.folder import Arrival, WatchedFolder
-from bearcat.watch.memory import PointState, Reading, observe
+from bearcat.watch.memory import PointState, unreadable
 from bearcat.watch.notify import Notifier
-from bearcat.watch.snapshot import Event, Fleet, PointStatus, RecordingFile, Snapshot, measure
+from bearcat.watch.snapshot import Event, Fleet, PointStatus, Snapshot, measure
 from bearcat.watch.store import Store
-from bearcat.watch.usual import WatchRule
 
 SETTLED = 2.0  # seconds without a change after which a file counts as complete
 POLL = 10.0  # seconds from one look at the folder to the next
-STATED = [field.name for field in fields(PointRequest)]  # how all files are read
 LATE = "a recording is not later than the one before; it and others like it are kept, but not judged"
 
-Measured = list[Snapshot] | InputError
+Result = list[Snapshot] | InputError
 
 
-def measure_file(arrival: Arrival, given: Given) -> Measured:
+def measure_file(arrival: Arrival, given: Given) -> Result:
     """The snapshots of a file, or why there are none."""
     first = arrival.rows[0] if arrival.rows else None
     load, temperature = (None, None) if first is None else (first.load, first.temperature)
@@ -63,10 +61,8 @@ class Watching:
 
     folder: WatchedFolder
     store: Store
-    given: Given
-    rule: WatchRule
-    jobs: int  # processes that measure
-    notifier: Notifier | None
+    request: WatchRequest
+    notifier: Notifier
     say: Callable[[str, str], None]  # a sentence, and its kind: "note" or "problem"
     show: Callable[[PointStatus], None] = lambda _: None  # a point whose status has changed
     progress: Callable[[Sequence[Any]], Iterable[Any]] = iter
@@ -75,7 +71,9 @@ class Watching:
 
     def __post_init__(self) -> None:
         self.folder.say = self._say_once
-        self._settings = f"{__version__} {self.given!r}"
+        stated = {field.name: getattr(self.request, field.name) for field in fields(PointRequest)}
+        self._given = Given.of(DiagnoseRequest(**stated))
+        self._settings = f"{__version__} {self._given!r}"
 
     def go_on(self) -> None:
         """Takes in files as they arrive, until it is interrupted."""
@@ -87,7 +85,7 @@ class Watching:
         """Takes in files that the store does not know, in order of time, but none that is still being written."""
         files = [file for file in self.store.files() if file.refused in (None, self._settings)]
         unchanged = {(file.path, file.part, file.size, file.changed) for file in files}
-        contents = {(file.digest, file.part): file for file in files}
+        contents = {(file.digest, file.part): (file.path, file.refused) for file in files}
         arrivals = [
             arrival for arrival in self.folder.scan()
             if (arrival.path, arrival.part, arrival.size, arrival.changed) not in unchanged
@@ -96,83 +94,71 @@ class Watching:
         recent = {arrival.path for arrival in arrivals if arrival.changed / 1e9 > time.time() - SETTLED}
         if recent:
             time.sleep(SETTLED)
-        new = list[tuple[Arrival, RecordingFile]]()
+        new = list[tuple[Arrival, str]]()
         for arrival in arrivals:
             if arrival.path in recent and not arrival.unchanged():
                 self._say_once(f"{arrival.path}: is still being written; it is read later")
-            elif (file := self._identified(arrival, contents)) is not None:
-                contents[file.digest, file.part] = file
-                new.append((arrival, file))
-        results = in_processes(partial(measure_file, given=self.given), [arrival for arrival, _ in new], self.jobs)
-        measured = ((*each, result) for each, result in zip(self.progress(new), results, strict=True))
-        for (_, machine), group in groupby(measured, key=lambda each: (each[0].time, each[0].machine)):
-            self._keep(machine, list(group))
-        self._notify()
+            elif (digest := self._digest(arrival, contents)) is not None:
+                contents[digest, arrival.part] = arrival.path, None
+                new.append((arrival, digest))
+        results = in_processes(partial(measure_file, given=self._given), [file for file, _ in new], self.request.jobs)
+        measured = ((*file, result) for file, result in zip(self.progress(new), results, strict=True))
+        for (_, machine), group in groupby(measured, key=lambda file: (file[0].time, file[0].machine)):
+            self._judge(machine, [file for file in group if self._usable(*file)])
+        self.notifier.send(self.store)
 
-    def _identified(self, arrival: Arrival, contents: Mapping[tuple[str, str], RecordingFile]) -> RecordingFile | None:
-        """The file by its content; None where that cannot be read, or is known."""
+    def _digest(self, arrival: Arrival, contents: Mapping[tuple[str, str], tuple[str, str | None]]) -> str | None:
+        """The digest of a file's content; None where that cannot be read, or is known."""
         if arrival.problem is not None:
-            self._problem(arrival, arrival.file(f"none for {arrival.path}"), InputError(arrival.problem))
+            self._refuse(arrival, f"none for {arrival.path}", InputError(arrival.problem))
             return None
         try:
-            file = arrival.file(digest_file(Path(arrival.path)))
+            digest = digest_file(Path(arrival.path))
         except OSError as error:
             self._say_once(f"{arrival.path}: cannot be read ({error.strerror}); make it readable", "problem")
             return None
-        if (twin := contents.get((file.digest, file.part))) is None:
-            return file
-        if twin.path == file.path or not Path(twin.path).exists():  # it was touched, or moved
-            self.store.add(replace(file, refused=twin.refused))
+        if (digest, arrival.part) not in contents:
+            return digest
+        path, refused = contents[digest, arrival.part]
+        if path == arrival.path or not Path(path).exists():  # it was touched, or moved
+            self.store.add(arrival, digest, refused=refused)
         else:
-            self._say_once(f"{arrival.path}: has the content of {twin.path}, and is left out")
+            self._say_once(f"{arrival.path}: has the content of {path}, and is left out")
         return None
 
-    def _keep(self, machine: str, group: Sequence[tuple[Arrival, RecordingFile, Measured]]) -> None:
-        """Takes the results of files of one time into the store."""
-        measured = list[tuple[RecordingFile, list[Snapshot]]]()
-        for arrival, file, result in group:
-            if not arrival.unchanged():
-                self._say_once(f"{arrival.path}: was changed while it was read; it is read again later")
-            elif isinstance(result, InputError):
-                self._problem(arrival, file, result)
-            else:
-                measured.append((file, result))
-                for snapshot in result:
-                    remarks = [finding for finding in snapshot.observation.observed if finding.severity == "remark"]
-                    for note in sentences(remarks):
-                        self._say_once(f"{machine}/{snapshot.point}: {note}")
-        if measured:
-            self._judge(machine, measured)
-            self._notify()
+    def _usable(self, arrival: Arrival, digest: str, result: Result) -> bool:
+        """Whether a file was measured as it is; otherwise says why not."""
+        if not arrival.unchanged():
+            self._say_once(f"{arrival.path}: was changed while it was read; it is read again later")
+            return False
+        if isinstance(result, InputError):
+            self._refuse(arrival, digest, result)
+            return False
+        for snapshot in result:
+            observed = () if snapshot.observation.no_lines is not None else snapshot.observation.observed
+            for note in sentences(finding for finding in observed if finding.severity == "remark"):
+                self._say_once(f"{snapshot.machine}/{snapshot.point}: {note}")
+        return True
 
-    def _judge(self, machine: str, measured: Sequence[tuple[RecordingFile, Sequence[Snapshot]]]) -> None:
+    def _judge(self, machine: str, measured: Sequence[tuple[Arrival, str, Any]]) -> None:
         """Takes files of a machine and one time in, in one transaction, and shows points whose status is another."""
-        late, events, readings = list[str](), list[Event](), dict[str, Reading]()
+        snapshots = [snapshot for _, _, result in measured for snapshot in result]
         with self.store.transaction():
-            states = self.store.states(machine)
-            before = {point: state.status for point, state in states.items()}
-            for snapshot in (snapshot for _, snapshots in measured for snapshot in snapshots):
-                point = snapshot.point
-                state = states.get(point) or PointState(PointStatus(machine, point))
-                if point in readings or (state.status.time is not None and snapshot.time <= state.status.time):
-                    late.append(point)
-                else:
-                    states[point], readings[point] = observe(state, snapshot)
-            for point, reading in readings.items():
-                beside = [state for other, state in states.items() if other != point]
-                states[point], happened = assess(states[point], reading, self.rule, beside)
-                events += happened
-            judged = {id(reading.snapshot): states[point].status for point, reading in readings.items()}
-            for file, snapshots in measured:
-                self.store.add(file, [(snapshot, judged.get(id(snapshot))) for snapshot in snapshots])
-            self.store.keep([states[point] for point in readings], events, sent=self.notifier is None)
-        for point in late:
-            self._say_once(f"{machine}/{point}: {LATE}")
-        for status in judged.values():
-            if status.point not in before or before[status.point].status != status.status:
-                self.show(status)
+            before = self.store.states(machine)
+            after, events, late = judge(before, snapshots, self.request)
+            for arrival, digest, result in measured:
+                judged = [(snapshot, None if snapshot in late else after[snapshot.point].status) for snapshot in result]
+                self.store.add(arrival, digest, judged)
+            changed = {point: state for point, state in after.items() if state is not before.get(point)}
+            self.store.keep(changed.values(), events)
+        for snapshot in late:
+            self._say_once(f"{machine}/{snapshot.point}: {LATE}")
+        for point, state in changed.items():
+            if point not in before or before[point].status.status != state.status.status:
+                self.show(state.status)
+        self.notifier.send(self.store)
 
-    def _problem(self, arrival: Arrival, file: RecordingFile, problem: InputError) -> None:
+    def _refuse(self, arrival: Arrival, digest: str, problem: InputError) -> None:
         """A file that cannot be used is named, its points are to be checked, and it is tried again when it or the
         settings have changed.
         """
@@ -187,12 +173,8 @@ class Watching:
         unusable = Finding("unreadable", "check", {"problem": sentence})
         event = Event(arrival.machine, arrival.point or "", arrival.time, "problem", (unusable,))
         with self.store.transaction():
-            self.store.add(replace(file, refused=self._settings))
-            self.store.keep(marked, [event], sent=self.notifier is None)
-
-    def _notify(self) -> None:
-        if self.notifier is not None:
-            self.notifier.send(self.store)
+            self.store.add(arrival, digest, refused=self._settings)
+            self.store.keep(marked, [event])
 
     def _say_once(self, sentence: str, kind: str = "note") -> None:
         if sentence not in self._said:
@@ -203,15 +185,12 @@ class Watching:
 
 @contextmanager
 def watching_into(
-    store: str | Path, folder: Path, request: WatchRequest, notifier: Notifier | None, say: Callable[[str, str], None]
+    store: str | Path, folder: Path, request: WatchRequest, notifier: Notifier, say: Callable[[str, str], None]
 ) -> Iterator[Watching]:
     """A folder to be read into a store, which no other process reads another one into meanwhile."""
-    watched, stated = WatchedFolder(folder, request.timezone), {name: getattr(request, name) for name in STATED}
-    given = Given.of(DiagnoseRequest(**stated))
+    watched = WatchedFolder(folder, request.timezone)
     with Store.open(store, create=True) as opened, opened.watching():
-        if notifier is None:  # nobody waits for what happened before
-            opened.mark_sent()
-        yield Watching(watched, opened, given, WatchRule(**request.rule), request.jobs, notifier, say)
+        yield Watching(watched, opened, request, notifier, say)
 
 
 def watch(folder: str | Path, store: str | Path, **request: Any) -> Fleet:
@@ -233,6 +212,6 @@ def watch(folder: str | Path, store: str | Path, **request: Any) -> Fleet:
         if kind == "problem":
             warnings.warn(sentence, stacklevel=5)
 
-    with watching_into(store, Path(folder), WatchRequest.of(**request), None, say) as watching:
+    with watching_into(store, Path(folder), WatchRequest.of(**request), Notifier(), say) as watching:
         watching.look()
         return watching.store.fleet()
