@@ -63,9 +63,9 @@ def npy_of(shape: str) -> bytes:
 
 def archive(content: bytes, how: int = zipfile.ZIP_STORED, members: int = 1) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", how) as found:
+    with zipfile.ZipFile(file, "w", how) as stored:
         for number in range(members):
-            found.writestr(f"{number}.npy", content)
+            stored.writestr(f"{number}.npy", content)
     return file.getvalue()
 
 
@@ -100,7 +100,7 @@ CRASH = MAT_HEAD + matrix(6, (1, 1), part(99, bytes(8)))  # a data type that the
 
 
 def rows(*columns: np.ndarray, header: str = "time,a\n") -> bytes:
-    return header.encode() + b"".join(b"%.6f,%.6f\n" % each for each in zip(*columns, strict=True))
+    return header.encode() + b"".join(b"%.6f,%.6f\n" % row for row in zip(*columns, strict=True))
 
 
 def packed(content: bytes) -> bytes:
@@ -306,16 +306,16 @@ GOOD, WRONG = 4, 4  # recordings in the folder
 
 def test_no_recording_of_an_odd_folder_is_lost_and_none_stops_the_others(odd_folder, command):
     for words in (("diagnose",), ("predict", "general")):
-        status, printed, said = command(*words, odd_folder, *KNOWN, "--format", "csv")
-        found = list(csv.DictReader(printed.splitlines()))
+        status, printed, errors = command(*words, odd_folder, *KNOWN, "--format", "csv")
+        answers = list(csv.DictReader(printed.splitlines()))
         assert status == 1, "the alarm is not lost either"
-        assert [row["decision"] for row in found if row["recording"].endswith("faulty.wav")] == ["alarm"]
-        assert len(found) == GOOD + WRONG
-        assert sum(row["state"] == "unreadable" for row in found) == said.count("problem: ") == WRONG
-        assert "\x1b" not in printed + said
+        assert [row["decision"] for row in answers if row["recording"].endswith("faulty.wav")] == ["alarm"]
+        assert len(answers) == GOOD + WRONG
+        assert sum(row["state"] == "unreadable" for row in answers) == errors.count("problem: ") == WRONG
+        assert "\x1b" not in printed + errors
     files = [odd_folder / "pump" / name for name in ("rate.npz", "faulty.wav", "missing.wav")]
-    found = diagnose(files, rpm=1500, bearing="6205")
-    assert [each.state == "unreadable" for each in found] == [True, False, True]
+    diagnoses = diagnose(files, rpm=1500, bearing="6205")
+    assert [diagnosis.state == "unreadable" for diagnosis in diagnoses] == [True, False, True]
     with pytest.raises(InputError, match=r"rate\.npz"):
         diagnose(files[0])
 
@@ -353,8 +353,8 @@ def test_a_wrong_row_of_a_manifest_is_one_problem_and_the_others_are_read(tmp_pa
     assert "good.wav" in [entry.origin for entry in catalogue.entries]
     with pytest.raises(InputError, match=sentence):
         load(catalogue)
-    status, printed, said = command("diagnose", root, "--rpm", 1500, "--bearing", "6205", "--format", "json")
-    assert (status, str(root / "good.wav") in printed, "problem: " in said) == (3, True, True)
+    status, printed, errors = command("diagnose", root, "--rpm", 1500, "--bearing", "6205", "--format", "json")
+    assert (status, str(root / "good.wav") in printed, "problem: " in errors) == (3, True, True)
 
 
 @pytest.mark.parametrize(
@@ -375,8 +375,8 @@ def test_a_manifest_that_cannot_be_read_stops_at_once_and_other_paths_are_read(t
         (tmp_path / "bad" / "manifest.csv").write_bytes(content)
     with pytest.raises(InputError, match=rf"manifest\.csv: {sentence}"):
         Folder(root=tmp_path / "bad").catalogue()
-    status, printed, said = command("diagnose", tmp_path / "bad", tmp_path / "good.wav", *KNOWN, "--format", "csv")
-    assert (status, "good.wav" in printed, "manifest.csv" in said) == (3, True, True)
+    status, printed, errors = command("diagnose", tmp_path / "bad", tmp_path / "good.wav", *KNOWN, "--format", "csv")
+    assert (status, "good.wav" in printed, "manifest.csv" in errors) == (3, True, True)
     assert command("data", "check", tmp_path / "bad")[0] == 2
 
 
@@ -391,8 +391,8 @@ def test_numbers_outside_their_ranges_are_refused_wherever_they_come_from(comman
         with pytest.raises(InputError, match="between") as raised:
             Given(**{name: value})
         assert raised.value.field == name
-        status, _, said = command("diagnose", tmp_path, f"--{name}", value)
-        assert (status, f"--{name}" in said) == (2, True)
+        status, _, errors = command("diagnose", tmp_path, f"--{name}", value)
+        assert (status, f"--{name}" in errors) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@a", "plain", "'=1"])
@@ -426,11 +426,11 @@ def test_names_and_texts_of_a_model_act_on_nobody(tmp_path, command, monkeypatch
     save_model(tmp_path / "model", made_model(classes=classes, decision=decision))
     for words in (("diagnose", "--rpm", 1500, "--bearing", "6205"), ("predict", "--", "model")):
         options = (*words[:1], "--format", form, *words[1:], *(() if "--" in words else ("--",)))
-        status, printed, said = command(*options, *names)
+        status, printed, errors = command(*options, *names)
         assert status in (1, 2, 3)
-        assert not set("\x1b\x07\r") & set(printed.replace("\r\n", "\n") + said)
+        assert not set("\x1b\x07\r") & set(printed.replace("\r\n", "\n") + errors)
         if form == "csv":
             assert not any(line.startswith(("=", "@", "-")) for line in printed.splitlines())
     (tmp_path / "manifest.csv").write_text("path,domain,label\n=1+1.wav,=pump\x1b[2J,@inner\x07\n-silent.wav,-b,a\n")
-    _, printed, said = command("data", "check", tmp_path)
-    assert not set("\x1b\x07") & set(printed + said)
+    _, printed, errors = command("data", "check", tmp_path)
+    assert not set("\x1b\x07") & set(printed + errors)

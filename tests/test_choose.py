@@ -203,10 +203,10 @@ def test_adapt_leaves_out_what_cannot_be_used_names_it_everywhere_and_is_another
     assert other.returncode == 2
     assert "holds another run" in other.stderr, "the bad files are part of what a run is"
     words = (*words[:-9], out.with_name("second"), *words[-8:])
-    found = bearcat(*words)
-    assert found.returncode == 2, found.stderr
-    assert found.stderr.count("problem: ") == len(bad)
-    assert "\x1b" not in found.stdout + found.stderr
+    finished = bearcat(*words)
+    assert finished.returncode == 2, finished.stderr
+    assert finished.stderr.count("problem: ") == len(bad)
+    assert "\x1b" not in finished.stdout + finished.stderr
     record = json.loads((tmp_path / "second/record.json").read_text())
     assert set(record["problems"]) == bad
     assert {each["recording"] for each in record["recordings"]} == {"b/1.csv", "b/2.csv", "b/3.csv"}
@@ -221,7 +221,7 @@ def test_adapt_leaves_out_what_cannot_be_used_names_it_everywhere_and_is_another
     assert checked.returncode == 2
     named, left_out = (
         [line.split(": ")[1] for line in each.stderr.splitlines() if line.startswith("problem: ")]
-        for each in (checked, found)
+        for each in (checked, finished)
     )
     assert sorted(named) == sorted(left_out)
 

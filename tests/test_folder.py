@@ -208,8 +208,8 @@ def outer() -> np.ndarray:
 )  # fmt: skip
 def test_structs_cells_and_times_of_matlab_give_channels_and_their_rate(tmp_path, variables, channels, rate):
     savemat(tmp_path / "a.mat", variables)
-    found = read_signals(tmp_path / "a.mat")
-    assert (list(found.channels), found.rate) == (channels.split(), pytest.approx(rate))
+    signals = read_signals(tmp_path / "a.mat")
+    assert (list(signals.channels), signals.rate) == (channels.split(), pytest.approx(rate))
 
 
 def test_a_rate_that_the_file_contradicts_is_refused_and_corrected_by_a_manifest(tmp_path, outer, command):
@@ -264,8 +264,8 @@ def test_a_file_that_states_its_speed_needs_no_option_and_is_not_contradicted(tm
     savemat(tmp_path / "a.mat", {"bearing": {"gs": outer, "sr": float(RATE), "rpm": 1500.0}})
     words = ("diagnose", tmp_path / "a.mat", "--bearing", "6203", "--trust-speed", "--format", "json")
     status, output, _ = command(*words)
-    (found,) = json.loads(output)["recordings"]
-    assert (status, found["state"], found["speed"]["stated"]) == (1, "outer race", 1500)
+    (recording,) = json.loads(output)["recordings"]
+    assert (status, recording["state"], recording["speed"]["stated"]) == (1, "outer race", 1500)
     status, _, problem = command(*words, "--rpm", 1965)
     assert (status, "a.mat" in problem, "--rpm" in problem) == (2, True, True)
     assert "1510 rpm" in command(*words, "--rpm", 1510)[2]
@@ -294,9 +294,9 @@ def test_speed_may_be_the_name_of_a_channel(tmp_path, outer, command):
     np.savez(tmp_path / "a.npz", de=outer, turns=speed, fs=RATE, flat=np.full(len(outer), 0.5))
     words = ("diagnose", tmp_path / "a.npz", "--channel", "de", "--bearing", "6203", "--format", "json", "--rpm")
     status, output, _ = command(*words, "turns")
-    (found,) = json.loads(output)["recordings"]
-    assert (status, found["state"], found["speed"]["by"]) == (1, "outer race", "tacho")
-    assert found["speed"]["rpm"] == pytest.approx(1500)
+    (recording,) = json.loads(output)["recordings"]
+    assert (status, recording["state"], recording["speed"]["by"]) == (1, "outer race", "tacho")
+    assert recording["speed"]["rpm"] == pytest.approx(1500)
     for name in ("tunrs", "flat"):
         status, _, problem = command(*words, name)
         assert (status, name in problem, "--rpm" in problem) == (2, True, True)
