@@ -26,7 +26,7 @@ from scipy.io import savemat
 
 from bearcat.api import diagnose
 from bearcat.data import Folder, formats, load
-from bearcat.data.formats import FORMATS, ONE, read_signals
+from bearcat.data.formats import FORMATS, read_signals
 from bearcat.data.recording import Recording
 from bearcat.data.signals import TooLargeError
 from bearcat.data.simulate import Simulated
@@ -176,14 +176,14 @@ def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(honest, t
         assert isinstance(raised.value, TooLargeError) or not name.startswith("zeros"), name
         pids |= {forking()} if formats.is_risky(tmp_path / name) else set()
     assert len(pids) == 1, "no file ends the process that forks"
-    assert np.array_equal(samples_of(honest, "a"), np.arange(400_000, dtype=np.float32))
+    assert np.array_equal(samples_of(honest), np.arange(400_000, dtype=np.float32))
 
 
 # The child processes.
 
 
-def samples_of(path: Path, channel: str | None = None) -> np.ndarray:
-    return read_signals(path, path.name, channel, ONE).pick(channel)[1]
+def samples_of(path: Path) -> np.ndarray:
+    return read_signals(path, path.name).pick(None)[1]
 
 
 def read_after(action: Callable[[], None], path: Path) -> np.ndarray:
@@ -219,14 +219,6 @@ def test_a_relative_path_is_of_the_folder_one_is_in(tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path / name)
         np.savez(f"{name}.npz", x=np.arange(8.0))
         assert np.array_equal(samples_of(Path(f"{name}.npz")), np.arange(8.0))
-
-
-def test_refusals_keep_their_field(honest):
-    savemat(honest, {"a": np.arange(9.0), "b": np.arange(9.0)})
-    for channel in (None, "c"):
-        with pytest.raises(InputError) as raised:
-            samples_of(honest, channel)
-        assert raised.value.field == "channel"
 
 
 def test_a_child_that_is_late_ends(honest):

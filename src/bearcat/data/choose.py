@@ -149,7 +149,7 @@ def measure(
     if entries:
         names = list(tried(progress(entries), FolderEntry.channels, problems))
         channel = usual_channel([listed for _, listed in names], channel)
-        read = tried((entry for entry, _ in names), lambda entry: entry.recording(channel), problems)
+        read = tried((entry for entry, _ in names), lambda entry: entry.with_channel(channel).read(), problems)
     else:
         read = tried(progress(catalogue.entries), lambda entry: entry.read(), problems)
     measured = [
