@@ -31,13 +31,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from bearcat.data.channels import is_speed, vibrations
 from bearcat.data.signals import (
     MOST_CHANNELS,
     Samples,
     Signals,
     TooLargeError,
-    chosen_channel,
     read_flac,
     read_mat,
     read_npy,
@@ -107,19 +105,12 @@ READERS: dict[str, Callable[[BinaryIO, str], Signals]] = {
     ".flac": read_flac,
 }
 
-ONE, TO_DIAGNOSE, ALL = "one", "to diagnose", "all"  # which channels of a file are read
 FORMATS = tuple(READERS)
 STATING = (".npz", ".mat", ".h5", ".hdf5")  # in which a number may state the speed
 
 
-def read_channels(
-    path: Path | str, origin: str, channel: str | None = None, which: str = ALL, most: int = MOST_BYTES
-) -> Signals:
-    """Channels of a file, of at most so many bytes, whose suffix says the format; `origin` is its name in errors.
-
-    Which channels: ONE, of this name or the only one; TO_DIAGNOSE, that one if it is there, or all that may be
-    vibrations, and the speed; or ALL.
-    """
+def read_channels(path: Path | str, origin: str, most: int = MOST_BYTES) -> Signals:
+    """The channels of a file of at most so many bytes; its suffix says the format, `origin` is its name in errors."""
     path, too_large = Path(path), f"{origin}: has more than {most >> 20} MiB; cut it into shorter recordings"
     suffix = path.suffix.lower()
     if not suffix.lstrip(".") or suffix[1:].isdigit():  # a name without one, or that ends with a time: plain text
@@ -136,20 +127,14 @@ def read_channels(
             if size > most:
                 raise TooLargeError(too_large)
             signals = READERS[suffix](file, origin)
-    names = list(signals.channels)
-    if not names:
+    if not signals.channels:
         raise InputError(f"{origin}: holds no numeric signal")
-    if len(names) > MOST_CHANNELS:
-        many = f"has {len(names)} columns, more than {MOST_CHANNELS}"
+    if len(signals.channels) > MOST_CHANNELS:
+        many = f"has {len(signals.channels)} columns, more than {MOST_CHANNELS}"
         raise InputError(f"{origin}: {many}; transpose the table, or cut it into files")
     check_range("rate", signals.rate, origin)
-    if which == ONE or (which == TO_DIAGNOSE and channel in names):
-        names = [chosen_channel(origin, names, channel)]
-    elif which == TO_DIAGNOSE:
-        vibrating = vibrations(names)
-        names = vibrating + [name for name in names if is_speed(name) and name not in vibrating][:1]
     with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf, and is named where it is used
-        channels = {name: np.ascontiguousarray(signals.channels[name], dtype=np.float32) for name in names}
+        channels = {name: np.ascontiguousarray(samples, dtype=np.float32) for name, samples in signals.channels.items()}
     if sum(samples.nbytes for samples in channels.values()) > most:
         raise TooLargeError(too_large)
     return replace(signals, channels=channels)
@@ -181,17 +166,12 @@ def is_risky(path: Path) -> bool:
     return path.suffix.lower() in RISKY
 
 
-def read_signals(
-    path: Path, origin: str | None = None, channel: str | None = None, which: str = ALL, seconds: float = DAY
-) -> Signals:
-    """Channels of a file: all, or those that `read_channels` gives for `channel` and `which`.
-
-    A child reads risky formats, and ends after these seconds.
-    """
+def read_signals(path: Path, origin: str | None = None, seconds: float = DAY) -> Signals:
+    """The channels of a file; a child reads risky formats, and ends after these seconds."""
     origin = origin or str(path)
     if is_risky(path) and sys.platform != "win32":
-        return _by_child(path, origin, channel, which, seconds)
-    return read_channels(path, origin, channel, which, MOST_BYTES)
+        return _by_child(path, origin, seconds)
+    return read_channels(path, origin, MOST_BYTES)
 
 
 def _limit(path: Path) -> int:
@@ -202,10 +182,12 @@ def _limit(path: Path) -> int:
     return min(LEAST_BYTES + UNPACKED * size, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
 
-def _by_child(path: Path, origin: str, channel: str | None, which: str, seconds: float) -> Signals:
+def _by_child(path: Path, origin: str, seconds: float) -> Signals:
     """What a child reads. InputError where it refuses the file or died of it."""
-    order: dict[str, Any] = {"path": str(path.absolute()), "origin": origin, "channel": channel, "which": which}
-    order |= {"memory": _limit(path), "most": min(MOST_BYTES, _limit(path)), "seconds": max(seconds, 0.001)}
+    order = {
+        "path": str(path.absolute()), "origin": origin, "memory": _limit(path), "most": min(MOST_BYTES, _limit(path)),
+        "seconds": max(seconds, 0.001),
+    }  # fmt: skip
     until = time.monotonic() + seconds
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as connection:  # closing it ends the child
@@ -222,11 +204,11 @@ def _by_child(path: Path, origin: str, channel: str | None, which: str, seconds:
         with theirs, suppress(OSError):  # receiving will say what happened
             socket.send_fds(_forking_process(), [b"."], [theirs.fileno()])
             connection.send_bytes(json.dumps(order).encode())
-        said = json.loads(answer())
-        if "problem" in said:
-            raise (TooLargeError if said["large"] else InputError)(said["problem"], said["field"])
-        channels = {name: np.frombuffer(answer(), dtype=np.float32) for name in said["names"]}
-        return Signals(origin, channels, said["rate"], said["rpm"])
+        head = json.loads(answer())
+        if "problem" in head:
+            raise (TooLargeError if head["large"] else InputError)(head["problem"])
+        channels = {name: np.frombuffer(answer(), dtype=np.float32) for name in head["names"]}
+        return Signals(origin, channels, head["rate"], head["rpm"])
 
 
 def _forking_process() -> socket.socket:
@@ -299,9 +281,8 @@ def _limit_process(memory: int, seconds: float) -> None:
 def _answers(order: dict[str, Any]) -> Iterator[bytes]:
     """What is known of the file, then the samples of each channel; or why it is refused."""
     try:
-        signals = read_channels(*(order[name] for name in ("path", "origin", "channel", "which", "most")))
+        signals = read_channels(order["path"], order["origin"], order["most"])
         yield json.dumps({"rate": signals.rate, "rpm": signals.rpm, "names": list(signals.channels)}).encode()
         yield from (samples.tobytes() for samples in signals.channels.values())
     except InputError as error:
-        large = isinstance(error, TooLargeError)
-        yield json.dumps({"problem": str(error), "field": error.field, "large": large}).encode()
+        yield json.dumps({"problem": str(error), "large": isinstance(error, TooLargeError)}).encode()
