@@ -175,14 +175,3 @@ def test_the_runs_are_a_tidy_table_and_a_second_report_leaves_nothing_of_the_fir
     after = {path.name for path in out.glob("[tf]*/*")}
     assert "rig-time-accuracy-tests.tex" in before - after
     assert not any("DANN" in name for name in after)
-
-
-def test_the_tasks_of_several_datasets_are_also_compared_together(tmp_path: Path, blank_figures):
-    results = [
-        made_result(tmp_path / f"{data}{method}", Cell(data, "time", "a→b", method, 0))
-        for data in ("one", "two")
-        for method in ("source-only", "DANN")
-    ]
-    text = write_bench_report("Two", results, [], tmp_path / "out").read_text(encoding="utf-8")
-    assert "all datasets, time input" in text
-    assert (tmp_path / "out" / "tables" / "all-datasets-time-accuracy-tests.tex").exists()

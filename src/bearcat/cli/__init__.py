@@ -12,6 +12,7 @@ imported when the command is called, and anything heavy when it needs that.
 
 from __future__ import annotations
 
+import csv
 import ctypes
 import dataclasses
 import inspect
@@ -246,8 +247,6 @@ def print_table(rows: Sequence[Mapping[str, str]], right: Collection[str] = (), 
 
 def print_data(form: str, name: str, rows: Sequence[Mapping[str, Any]], columns: Iterable[str]) -> None:
     """Rows as csv, or as a list of this name in JSON."""
-    import csv
-
     if form == "json":
         print(to_json({name: rows}, indent=1), flush=True)
         return
