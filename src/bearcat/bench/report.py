@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from importlib.resources import files
@@ -23,7 +24,6 @@ import numpy as np
 
 from bearcat.bench.stats import ALPHA, METRICS, USUAL, Comparison, Spread, compare
 from bearcat.data.benches import CONDITIONS
-from bearcat.data.catalogue import grouped
 from bearcat.errors import InputError, csv_cell, library
 from bearcat.findings import count
 from bearcat.record import DomainScores
@@ -71,8 +71,11 @@ def write_bench_report(
     if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
         for folder in ("tables", "figures"):
             rmtree(out / folder, ignore_errors=True)
-    groups = grouped([*results, *missing], lambda run: (run.cell.dataset, run.cell.input))
-    sections = [_section(f"{data}, {kind} input", runs, metrics, out) for (data, kind), runs in sorted(groups.items())]
+    runs: list[Result | Missing] = [*results, *missing]
+    groups = defaultdict[tuple[str, str], list[Result | Missing]](list)
+    for run in runs:
+        groups[run.cell.dataset, run.cell.input].append(run)
+    sections = [_section(f"{data}, {kind} input", groups[data, kind], metrics, out) for data, kind in sorted(groups)]
     subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
     page = write_page(out / "report.html", environment, title, subtitle, numbers, sections)
     rows = pandas.DataFrame([_tidy(result) for result in results], dtype=object).map(csv_cell)
