@@ -167,12 +167,6 @@ def test_the_picture_is_drawn_from_the_results():
             assert drawn == found, "draw it anew: python benchmarks/draw_result.py"
 
 
-if __name__ == "__main__":
-    page = ROOT / "docs" / "commands.md"
-    head = page.read_text(encoding="utf-8").partition("## Options that several")[0]
-    page.write_text(head + page_of_commands(), encoding="utf-8")
-
-
 def test_what_is_added_takes_25_lines():
     page = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
     files = re.findall(r"^```python\n# (?:file: |examples/)(\S+)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
@@ -185,3 +179,9 @@ def test_every_extra_that_a_sentence_names_is_there():
     text = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     named = set(re.findall(r"bearcat\[(\w+)\]", text)) | set(re.findall(r'library\((?:"\w+"|name), "(\w+)"', text))
     assert {"formats", "serve", "watch"} <= named <= set(extras)
+
+
+if __name__ == "__main__":
+    page = ROOT / "docs" / "commands.md"
+    head = page.read_text(encoding="utf-8").partition("## Options that several")[0]
+    page.write_text(head + page_of_commands(), encoding="utf-8")
