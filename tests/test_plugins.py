@@ -21,9 +21,13 @@ from tests.commands import python
 
 LOSS = """from dataclasses import dataclass
 
-from bearcat.cat.ingredient import Loss
+from bearcat.cat import Loss, loss_of
 
 import gaps
+
+
+def distance(view):
+    return gaps.gap(view.source_features, view.target_features)
 
 
 @dataclass(frozen=True)
@@ -36,15 +40,15 @@ class Gap(Loss):
 HELPER = """def gap(source, target):
     return (source.mean(dim=1) - target.mean(dim=1)).square().sum(dim=1)
 """
-COMMAND = """from bearcat.cat.recipes import RECIPES, Recipe
+COMMAND = """from bearcat.cat import RECIPES, Recipe, loss_of
 from bearcat.cli import main
 from bearcat.plugins import row_identity
 
-from losses import Gap
+from losses import Gap, distance
 
 RECIPES["gap"] = Recipe((Gap(),))
 if __name__ == "__main__":
-    print(row_identity(Gap()))
+    print(row_identity(Gap()), row_identity(loss_of(distance)))
     main()
 """
 GRID = """
@@ -71,8 +75,11 @@ def code(tmp_path: Path) -> Path:
 
 
 def test_a_plug_in_is_named_by_its_source_and_by_what_it_imports(code, tmp_path):
-    def identity(folder: Path = code) -> str:
-        return python(folder / "command.py", "--version", folder=tmp_path).splitlines()[0]
+    def identity(folder: Path = code) -> tuple[str, str]:
+        """Of a class, and of a loss made of a function."""
+        of_class, of_function = python(folder / "command.py", "--version", folder=tmp_path).split()[:2]
+        assert of_class != of_function
+        return of_class, of_function
 
     def edit(name: str, before: str, after: str) -> None:
         text = (code / name).read_text()
@@ -83,7 +90,7 @@ def test_a_plug_in_is_named_by_its_source_and_by_what_it_imports(code, tmp_path)
     edit("losses.py", "0.1", "0.2")
     second = identity()
     edit("gaps.py", "square()", "abs()")  # what the loss imports
-    assert len({first, second, identity()}) == 3
+    assert len({*first, *second, *identity()}) == 6
     edit("command.py", "import main\n", "import main  # no row is written here\n")
     edit("losses.py", "0.2", "0.1")
     edit("gaps.py", "abs()", "square()")

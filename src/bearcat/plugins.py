@@ -53,10 +53,9 @@ def _hash(kind: Any) -> str | None:
     sources = dict[str, str]()
     for part in written:
         _add_sources(part.__module__, sources)
-    with suppress(OSError, TypeError):  # typed at a prompt
-        for part in written:
-            inspect.getsource(part)
-        return digest_json([[part.__qualname__ for part in written], sorted(set(sources.values()))])
+    with suppress(OSError, TypeError):  # typed at a prompt, or in a cell of a notebook, whose module has no file
+        if all(inspect.getsource(part) and part.__module__ in sources for part in written):
+            return digest_json([[part.__qualname__ for part in written], sorted(set(sources.values()))])
     warnings.warn(
         f"the code of '{kind.__qualname__}' is in no file, so results made with it are not used again in another"
         " session, nor after it is defined again; save it in a file and import it",
