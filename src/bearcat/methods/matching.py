@@ -95,8 +95,8 @@ class MatchClusters(BeforeTraining):
                 counts = np.bincount(states.owner[codes[codes != UNKNOWN]], minlength=classes)
                 shares = dict(zip(data.classes, (counts / counts.sum()).tolist(), strict=True))
                 strange = np.isin(cluster, _strange(centres, states_at, matching))
-                strangers = np.unique(target.recording[strange]).tolist() if len(target.recording) else []
-                finding = replace(finding, adapted=True, shares=shares, unknown=tuple(strangers))
+                strangers = tuple(np.unique(target.recording[strange]).tolist())
+                finding = replace(finding, adapted=True, shares=shares, unknown=strangers)
         if codes is None and (reference != UNKNOWN).any():
             states, codes = States.of_classes(data), reference
             finding = replace(finding, adapted=True, reference=True)
