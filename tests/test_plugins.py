@@ -19,9 +19,7 @@ from bearcat.data.inputs import INPUTS, Waveform
 from bearcat.plugins import row_identity, source_hash
 from tests.commands import python
 
-LOSS = """from dataclasses import dataclass
-
-from bearcat.cat import Loss, loss_of
+LOSS = """from bearcat.cat import Loss, loss_of
 
 import gaps
 
@@ -30,7 +28,6 @@ def distance(view):
     return gaps.gap(view.source_features, view.target_features)
 
 
-@dataclass(frozen=True)
 class Gap(Loss):
     name = "gap"
 

@@ -250,11 +250,11 @@ class TargetStatistics(AfterEpoch):
         state.teacher = state.teacher or teacher.copy_of(state.student)
         teacher.ema_update(state.teacher, state.student, 0.0)
         windows, size, steps = state.batches.target_train, state.batches.size, state.batches.iterations
-        place = torch.arange(size, device=windows.device)
+        positions = torch.arange(size, device=windows.device)
         with torch.no_grad():
             for step in range(state.epoch * steps, (state.epoch + 1) * steps):
                 # Full batches: where the windows end, they begin again.
-                state.teacher(windows[:, (place + step * size) % windows.shape[1]], True)
+                state.teacher(windows[:, (positions + step * size) % windows.shape[1]], True)
 
 
 def squared_distances(first: Tensor, second: Tensor) -> Tensor:
