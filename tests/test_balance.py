@@ -10,10 +10,9 @@ import torch
 from sklearn.metrics import f1_score, recall_score
 
 from bearcat.cat.calibration import scores
-from bearcat.cat.teacher import equal_classes
 from bearcat.data.tasks import UNKNOWN, Labelled, TrainingData
 from bearcat.fast.device import balanced
-from tests.reference.balance import balanced_pass, repeated
+from tests.reference.balance import balanced_pass
 from tests.test_train import RAGGED, assert_equal_to_twin, toy
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
@@ -24,15 +23,12 @@ def uneven(windows: int = 41, seed: int = 0, keep: int = 3) -> TrainingData:
     data = toy(seed, windows=3 * windows, target=25, dtype=np.float64)
 
     def thinned(part: Labelled, rare: int, count: int) -> Labelled:
-        kept = [n for n, label in enumerate(part.labels) if label != 2] + np.flatnonzero(part.labels == 2)[
-            :rare
-        ].tolist()
+        kept = [*np.flatnonzero(part.labels != 2), *np.flatnonzero(part.labels == 2)[:rare]]
         kept = sorted(kept[-count:])
         return Labelled(part.values[kept], part.labels[kept])
 
-    return replace(
-        data, source_train=thinned(data.source_train, keep, windows), source_test=thinned(data.source_test, 2, 10)
-    )
+    train, test = thinned(data.source_train, keep, windows), thinned(data.source_test, 2, 10)
+    return replace(data, source_train=train, source_test=test)
 
 
 def test_a_balanced_pass_is_the_twins():
@@ -40,14 +36,6 @@ def test_a_balanced_pass_is_the_twins():
         labels = np.random.default_rng(seed).choice(4, size=30 + seed, p=(0.7, 0.2, 0.07, 0.03))
         found = balanced(labels, np.random.default_rng([seed, 1]))
         assert found.tolist() == balanced_pass(labels.tolist(), np.random.default_rng([seed, 1]))
-
-
-def test_weights_of_equal_classes_are_the_repetition_of_windows():
-    labels = torch.tensor([[0, 0, 0, 0, 1, 1, 0, 0], [2, 2, 2, 0, 1, 1, 1, 1]])
-    weight = equal_classes(labels, 3)
-    for run in range(2):
-        times = np.bincount(repeated(labels[run].tolist()), minlength=8)
-        assert weight[run].tolist() == pytest.approx((times / times.sum() * 8).tolist())
 
 
 @pytest.mark.parametrize("name", ["source-only", "CAT-Vector"])

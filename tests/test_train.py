@@ -73,7 +73,7 @@ def our_calibrator(recipe: Recipe, seed: int) -> Callable[[reference.Twin], refe
 
 def twin_of(name: str, run: Run, **settings: Any) -> tuple[reference.Twin, Batches]:
     """The slow twin of a method, with the loop's initial weights, and the batches of the run."""
-    begun, recipe, data = begin([run], CPU, None, None), run.recipe, run.data
+    begun, recipe, data = begin([run], CPU), run.recipe, run.data
     names = ("epochs", "drops", "align_from", "label_from", "calibrate_from")
     numbers = {name: getattr(recipe.schedule, name) for name in names}
     source, test = (

@@ -291,8 +291,6 @@ Temperature(bounds=(1.0, 100.0))
 # Chosen on CWRU and simulated bearings, where it is as good as any of these on a full target and no worse than the
 # unadapted network on targets that are mostly healthy (docs/protocol.md).
 DEFAULT_RECIPE = "match-clusters"
-# For a target whose bearings are known to be others: it adapts to nothing, so the target may hold anything.
-UNSEEN_RECIPE = "unseen-bearings"
 # Parts of methods that the paper names, with their name in settings and a method that has them.
 PARTS = {"mcc": ("confusion", "AT+MCC"), "sdat": ("sharpness", "AT+SDAT"), "sam": ("sharpness", "AT+SDAT")}
 

@@ -183,7 +183,7 @@ class TrainingState:
         return networks | {f"module-{name}": module for name, module in self.modules.items()}
 
 
-def begin(runs: Sequence[Run], device: torch.device, precision: str | None, path: str | None) -> TrainingState:
+def begin(runs: Sequence[Run], device: torch.device) -> TrainingState:
     """The state before the first step: the data as preparations leave it, networks, modules and optimisers, each run's
     from its own seed.
     """
@@ -221,11 +221,10 @@ def begin(runs: Sequence[Run], device: torch.device, precision: str | None, path
 
     optimisers = {"student": adam(student)} | {name: adam(module) for name, module in modules.items()}
     keys = [int(np.random.SeedSequence([seed, DROPOUT]).generate_state(1)[0]) for seed in seeds]
-    if path is None:
-        single = dtype == torch.float32  # Triton's kernels are for nothing else
-        path = fast_path(device) if single or device.type == "cpu" else "plain"
+    single = dtype == torch.float32  # Triton's kernels are for nothing else
+    path = fast_path(device) if single or device.type == "cpu" else "plain"
     encoder_path = path if getattr(student.encoder, "narrow", False) else "plain"
-    precision = choose_precision(precision or recipe.precision, encoder_path, device)
+    precision = choose_precision(recipe.precision, encoder_path, device)
     use_path([student, *modules.values()], path, precision)
     return TrainingState(
         recipe, student, modules, optimisers, batches, classes,
