@@ -8,7 +8,6 @@ from torch import nn
 
 from bearcat.cat import networks
 from bearcat.cat.networks import SHORTEST, Network, build_network, initialise
-from bearcat.errors import InputError
 from bearcat.fast.stacked import Randomness, dropped, uniform
 from tests.reference import loop as reference
 
@@ -76,13 +75,6 @@ def test_dropout_is_fair_and_independent_between_draws_layers_runs_and_positions
     assert max(correlation.abs().max(), neighbours.abs().max()) < 0.035  # five standard deviations of 1/√20000
     histogram = torch.histc(numbers.float(), 64, 0, 1) / numbers.numel() * 64
     assert (histogram - 1).abs().max() < 0.03
-
-
-def test_windows_too_short_for_the_encoder_and_no_widths_are_refused():
-    build_network("cnn", 1, 1, SHORTEST, 2)(torch.randn(1, 2, 1, SHORTEST))
-    for encoder, word in (("cnn", f"at least {SHORTEST}"), ("dense:widths=", "widths")):
-        with pytest.raises(InputError, match=word):
-            build_network(encoder, 1, 1, SHORTEST - 1, 2)
 
 
 @pytest.mark.parametrize("length", [8, 10, 13])
