@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
+from sklearn.metrics import f1_score, recall_score
 
 from bearcat.cat import accuracy, brier, ece, nll, reliability_bins
+from bearcat.cat.calibration import scores
+from bearcat.data.tasks import UNKNOWN
 from bearcat.errors import InputError
 from tests.reference import calibration as reference
 
@@ -105,3 +108,18 @@ def test_bad_input_is_named(change, message):
     given = {"probabilities": np.full((3, 2), 0.5), "labels": np.zeros(3, dtype=int)} | change
     with pytest.raises(InputError, match=message):
         ece(**given)
+
+
+def test_balanced_accuracy_and_macro_f1_are_scikit_learns():
+    random = np.random.default_rng(0)
+    labels, logits = random.integers(-1, 4, size=(7, 30)), random.random((7, 30, 5))
+    labels[0] = np.where(labels[0] == 3, 0, labels[0])  # a class that is not there
+    labels[6] = UNKNOWN
+    found = scores(torch.from_numpy(logits), None, torch.from_numpy(labels))
+    for run, (truth, said) in enumerate(zip(labels[:6], logits.argmax(axis=-1), strict=False)):
+        known = truth != UNKNOWN
+        truth, said = truth[known], said[known]
+        recall = recall_score(truth, said, labels=np.unique(truth), average="macro")
+        assert found["balanced_accuracy"][run].item() == pytest.approx(recall)
+        assert found["macro_f1"][run].item() == pytest.approx(f1_score(truth, said, average="macro"))
+    assert all(score[6].isnan() for score in found.values())
