@@ -291,6 +291,14 @@ def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor) -> d
     return found
 
 
+def equal_classes(labels: Tensor, classes: int) -> Tensor:
+    """Weights (run, window) under which every class there is counts the same and windows count 1 on average."""
+    member = functional.one_hot(labels, classes)
+    counts = member.sum(dim=1, keepdim=True).double()
+    share = labels.shape[1] / (counts > 0).sum(dim=2, keepdim=True)
+    return (member * (share / counts.clamp(min=1))).sum(dim=2)
+
+
 def _binned(sample: Sample, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Confidence, accuracy and mass of each bin (run, bin), and the edges (run, bin + 1).
 
