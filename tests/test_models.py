@@ -14,7 +14,7 @@ from tests.reference import loop as reference
 
 def plain_twin(student: Network, run: int, channels: int, length: int, classes: int) -> nn.ModuleDict:
     """Torch's own layers with the parameters and statistics of one run."""
-    twin = reference.make_student(classes, channels, dropout=0.0)
+    twin = reference.make_student(classes, channels)
     state = {name: value[run].clone() for name, value in student.state_dict().items()}
     missing, unexpected = twin.load_state_dict(state, strict=False)
     assert not unexpected

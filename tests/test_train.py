@@ -82,7 +82,7 @@ def twin_of(name: str, run: Run, **settings: Any) -> tuple[reference.Twin, Batch
     given = reference.Data(source, test, torch.from_numpy(data.target_train.values), classes=len(data.classes))
     module = begun.modules.get("alignment")
     twin = reference.Twin(
-        reference.Settings(name, dropout=0.0, **numbers, **settings), given,
+        reference.Settings(name, **numbers, **settings), given,
         student_state={name: value[0].clone() for name, value in begun.student.state_dict().items()},
         domain_state=None if module is None else {name: value[0] for name, value in module.state_dict().items()},
         iterations_per_epoch=begun.batches.iterations,

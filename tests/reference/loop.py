@@ -1,4 +1,4 @@
-"""The whole training for one model, the plain way: `nn.Module`s and Python loops, nothing stacked, nothing compiled.
+"""The whole training for one model, the plain way: `nn.Module`s and Python loops, nothing stacked, no dropout.
 
 Written from the paper and from a description of the published code, not from ours: domain-adversarial training (Ganin
 et al. 2016), minimum class confusion (Jin et al. 2020), smooth domain-adversarial training (Rangwani et al. 2022), mean
@@ -45,7 +45,6 @@ class Settings:
     align_from: int = 50  # T_DA
     label_from: int = 50  # T_PL; 100 for frequency input
     calibrate_from: int = 150  # T_cal
-    dropout: float = 0.5
     sgd_steps: int = 5000  # of the published vector and matrix scaling
     fit: Callable[[Twin], Calibration] | None = None  # our calibrator, where it is not the published one
 
@@ -66,14 +65,13 @@ class Data:
 class Encoder(nn.Module):
     """Windows (n, channels, length) to features (n, 256)."""
 
-    def __init__(self, channels: int, dropout: float) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
         self.convolutions = nn.ModuleList(
             [nn.Conv1d(channels, 16, 15), nn.Conv1d(16, 32, 3), nn.Conv1d(32, 64, 3), nn.Conv1d(64, 128, 3)]
         )
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in (16, 32, 64, 128))
         self.dense = nn.ModuleList([nn.Linear(512, 256), nn.Linear(256, 256)])
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, values: Tensor) -> Tensor:
         for number, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
@@ -82,39 +80,32 @@ class Encoder(nn.Module):
                 values = functional.max_pool1d(values, kernel_size=2, stride=2)
         values = functional.adaptive_max_pool1d(values, 4).flatten(start_dim=1)  # channel by channel: 128 × 4
         for dense in self.dense:
-            values = self.dropout(functional.relu(dense(values)))
+            values = functional.relu(dense(values))
         return values
 
 
 class DomainClassifier(nn.Module):
     """Features (n, 256) to one logit each (n,): positive for source."""
 
-    def __init__(self, dropout: float) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.dense = nn.ModuleList([nn.Linear(256, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)])
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, values: Tensor) -> Tensor:
         for dense in self.dense[:2]:
-            values = self.dropout(functional.relu(dense(values)))
+            values = functional.relu(dense(values))
         return self.dense[2](values).squeeze(1)
 
 
-class Reversal(torch.autograd.Function):
+def reverse_gradient(values: Tensor, coefficient: float) -> Tensor:
     """The identity forwards; −coefficient times the gradient backwards."""
-
-    @staticmethod
-    def forward(context: Any, values: Tensor, coefficient: float) -> Tensor:
-        context.coefficient = coefficient
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Any) -> Any:
-        return -context.coefficient * gradients[0], None
+    values = values.clone()
+    values.register_hook(lambda gradient: -coefficient * gradient)
+    return values
 
 
-def make_student(classes: int, channels: int = 1, dropout: float = 0.5) -> nn.ModuleDict:
-    return nn.ModuleDict({"encoder": Encoder(channels, dropout), "head": nn.Linear(256, classes)})
+def make_student(classes: int, channels: int) -> nn.ModuleDict:
+    return nn.ModuleDict({"encoder": Encoder(channels), "head": nn.Linear(256, classes)})
 
 
 # --- formulas ---------------------------------------------------------------------------------------------------------
@@ -208,9 +199,9 @@ class Twin:
         self.calibrator = calibrator if name.startswith("CAT") else ""
         self.mcc, self.sam = ("*" in name or part in name for part in ("MCC", "SDAT"))
         self.self_training, self.adversarial = "AT" in name, settings.method != "source-only"
-        self.student = make_student(data.classes, values.shape[1], settings.dropout)
+        self.student = make_student(data.classes, values.shape[1])
         self.student.load_state_dict(student_state)
-        self.domain = DomainClassifier(settings.dropout)
+        self.domain = DomainClassifier()
         if domain_state is not None:
             self.domain.load_state_dict(domain_state)
         self.optimisers = [
@@ -382,6 +373,6 @@ class Twin:
             # p of the reversal coefficient rises to 1 at the end; the published code counts its iterations from 1
             steps = (settings.epochs - settings.align_from) * self.iterations_per_epoch
             progress = (self.aligned_iterations + settings.published) / steps
-            reversed_ = Reversal.apply(joined, 2 / (1 + math.exp(-10 * progress)) - 1)
+            reversed_ = reverse_gradient(joined, 2 / (1 + math.exp(-10 * progress)) - 1)
             found["domain"] = functional.binary_cross_entropy_with_logits(self.domain(reversed_), is_source)
         return found
