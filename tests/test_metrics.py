@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
-from sklearn.metrics import f1_score, recall_score
+from sklearn.metrics import accuracy_score, f1_score, log_loss, recall_score
 
 from bearcat.cat import accuracy, brier, ece, nll, reliability_bins
 from bearcat.cat.calibration import scores
@@ -35,14 +35,15 @@ def two_classes(confidences: list[float], dtype=np.float64) -> np.ndarray:
 
 
 @pytest.mark.parametrize("bins", [1, 7, 10, 15])
-def test_every_measure_is_that_of_the_plain_loop(bins):
+def test_every_measure_is_scikit_learns_or_that_of_the_plain_loop(bins):
     logits, labels, weight = make()
     likely = softmax(logits, axis=-1)
     found = ece(likely, labels, weight, bins), *(measure(likely, labels, weight) for measure in (nll, brier, accuracy))
-    for run in range(3):
-        p, z, y, w = (array[run].tolist() for array in (likely, logits, labels, weight))
-        expected = reference.ece(p, y, w, bins), reference.nll(z, y, w), reference.brier(p, y, w)
-        assert [each[run] for each in found] == pytest.approx([*expected, reference.accuracy(p, y, w)], abs=1e-12)
+    for run, (p, y, w) in enumerate(zip(likely, labels, weight, strict=True)):
+        errors = ((p - np.eye(4)[y]) ** 2).sum(axis=1)
+        expected = reference.ece(p.tolist(), y, w, bins), log_loss(y, p, sample_weight=w), np.average(errors, weights=w)
+        right = accuracy_score(y, p.argmax(axis=1), sample_weight=w)
+        assert [each[run] for each in found] == pytest.approx([*expected, right], abs=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -57,8 +57,8 @@ def our_calibrator(recipe: Recipe, seed: int) -> Callable[[reference.Twin], refe
 
     def fit(twin: reference.Twin) -> reference.Calibration:
         assert twin.teacher is not None
-        (values, labels), teacher = twin.data.source_test, twin.teacher
-        parts = {"source": values, "source_train": twin.data.source_train[0], "target": twin.data.target_train}
+        (values, labels), teacher = twin.source_test, twin.teacher
+        parts = {"source": values, "source_train": twin.source_train[0], "target": twin.target_train}
         features = {f"{name}_features": twin.predict(teacher, part, True)[None] for name, part in parts.items()}
         often = repeated(labels.tolist()) if recipe.balance else list(range(len(labels)))
         features["source_features"] = features["source_features"][:, often]
@@ -73,16 +73,12 @@ def our_calibrator(recipe: Recipe, seed: int) -> Callable[[reference.Twin], refe
 
 def twin_of(name: str, run: Run, **settings: Any) -> tuple[reference.Twin, Batches]:
     """The slow twin of a method, with the loop's initial weights, and the batches of the run."""
-    begun, recipe, data = begin([run], CPU), run.recipe, run.data
+    begun, recipe = begin([run], CPU), run.recipe
     names = ("epochs", "drops", "align_from", "label_from", "calibrate_from")
     numbers = {name: getattr(recipe.schedule, name) for name in names}
-    source, test = (
-        (torch.from_numpy(part.values), torch.from_numpy(part.labels)) for part in (data.source_train, data.source_test)
-    )
-    given = reference.Data(source, test, torch.from_numpy(data.target_train.values), classes=len(data.classes))
     module = begun.modules.get("alignment")
     twin = reference.Twin(
-        reference.Settings(name, **numbers, **settings), given,
+        reference.Settings(name, **numbers, **settings), run.data,
         student_state={name: value[0].clone() for name, value in begun.student.state_dict().items()},
         domain_state=None if module is None else {name: value[0] for name, value in module.state_dict().items()},
         iterations_per_epoch=begun.batches.iterations,

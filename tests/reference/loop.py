@@ -23,6 +23,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bearcat.data.tasks import TrainingData
+
 Calibration = Callable[[Tensor], Tensor]  # logits (n, classes) -> logits (n, classes)
 State = dict[str, Tensor]
 LOSSES = ("supervised", "pseudo", "mcc", "domain")
@@ -47,16 +49,6 @@ class Settings:
     calibrate_from: int = 150  # T_cal
     sgd_steps: int = 5000  # of the published vector and matrix scaling
     fit: Callable[[Twin], Calibration] | None = None  # our calibrator, where it is not the published one
-
-
-@dataclass
-class Data:
-    """One task: windows (n, channels, length), labels (n,)."""
-
-    source_train: tuple[Tensor, Tensor]
-    source_test: tuple[Tensor, Tensor]
-    target_train: Tensor
-    classes: int
 
 
 # --- networks ---------------------------------------------------------------------------------------------------------
@@ -191,15 +183,20 @@ class Twin:
     """
 
     def __init__(
-        self, settings: Settings, data: Data, student_state: State, domain_state: State | None,
+        self, settings: Settings, data: TrainingData, student_state: State, domain_state: State | None,
         iterations_per_epoch: int,
     ) -> None:  # fmt: skip
-        self.settings, self.data, values = settings, data, data.source_train[0]
+        self.settings, classes = settings, len(data.classes)
+        self.source_train, self.source_test = (
+            (torch.from_numpy(part.values), torch.from_numpy(part.labels))
+            for part in (data.source_train, data.source_test)
+        )
+        self.target_train = values = torch.from_numpy(data.target_train.values)
         name, _, calibrator = settings.method.partition("-")
         self.calibrator = calibrator if name.startswith("CAT") else ""
         self.mcc, self.sam = ("*" in name or part in name for part in ("MCC", "SDAT"))
         self.self_training, self.adversarial = "AT" in name, settings.method != "source-only"
-        self.student = make_student(data.classes, values.shape[1])
+        self.student = make_student(classes, values.shape[1])
         self.student.load_state_dict(student_state)
         self.domain = DomainClassifier()
         if domain_state is not None:
@@ -211,7 +208,7 @@ class Twin:
         self.teacher: nn.ModuleDict | None = None
         if self.self_training and settings.published:
             self.teacher = copy.deepcopy(self.student).requires_grad_(False)
-        self.thresholds = torch.full((data.classes,), TAU, dtype=values.dtype)
+        self.thresholds = torch.full((classes,), TAU, dtype=values.dtype)
         self.calibrate: Calibration | None = None
         self.pseudo_labels: tuple[Tensor, Tensor] | None = None  # of the last step: labels (n,), selected (n,)
         self.iterations_per_epoch = iterations_per_epoch
@@ -228,7 +225,7 @@ class Twin:
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
                 group["lr"] = RATE * 0.1 ** sum(epoch >= drop for drop in settings.drops)
-        batches = [self.data.target_train[index] for index in counted]
+        batches = [self.target_train[index] for index in counted]
         if settings.published:
             logits = self.pass_target(self.teacher or self.student, batches)
             if self.teacher is not None:
@@ -238,7 +235,7 @@ class Twin:
         elif self.labelling:
             self.teacher = self.teacher or copy.deepcopy(self.student).requires_grad_(False)
             self.fit_calibration()
-            self.count(self.predict(self.teacher, self.data.target_train))
+            self.count(self.predict(self.teacher, self.target_train))
 
     def count(self, logits: Tensor) -> None:
         if self.settings.method != "AT-fixed":
@@ -268,7 +265,7 @@ class Twin:
 
     def fit_calibration(self) -> None:
         """Fits the calibration to the teacher on the source test split, if calibration is on in this epoch."""
-        settings, (values, labels) = self.settings, self.data.source_test
+        settings, (values, labels) = self.settings, self.source_test
         if not self.calibrator or not self.labelling or self.epoch < settings.calibrate_from:
             return
         logits = self.predict(self.teacher, values)
@@ -279,7 +276,7 @@ class Twin:
         else:
             weight = None
             if self.calibrator == "CPCS":
-                parts = (self.data.source_train[0], self.data.target_train, values)
+                parts = (self.source_train[0], self.target_train, values)
                 weight = density_ratio(*(self.predict(self.teacher, part, features=True) for part in parts))
             temperature = published_temperature(logits, labels, weight)
             self.calibrate = lambda values: values / temperature
@@ -288,8 +285,8 @@ class Twin:
         """One iteration on the windows of these numbers; the losses (detached, 0 where off) and the share of
         pseudo-labels selected. With SAM they are the losses at the climbed weights, whose gradient the step uses.
         """
-        settings, (values, labels) = self.settings, self.data.source_train
-        batch = values[source_index], labels[source_index], self.data.target_train[target_index]
+        settings, (values, labels) = self.settings, self.source_train
+        batch = values[source_index], labels[source_index], self.target_train[target_index]
         if self.teacher is not None and (self.labelling or self.aligning):
             self.move_teacher(MOMENTUM)
         self.pseudo_labels = self.label(batch[2]) if self.labelling else None

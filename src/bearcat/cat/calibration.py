@@ -218,7 +218,7 @@ class ReliabilityBins(Generic[Array]):
 def reliability_bins(
     probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10
 ) -> ReliabilityBins[Array]:
-    """Per bin: mean confidence, accuracy, mass; and the edges. Σ mass · |accuracy − confidence| is the ECE.
+    """Per bin: mean confidence and accuracy (Eqs. 2, 3), mass; the edges. Σ mass · |accuracy − confidence| is the ECE.
 
     >>> bins = reliability_bins(np.array([[0.9, 0.1], [0.7, 0.3]]), np.array([0, 1]), bins=2)
     >>> bins.accuracy, bins.mass

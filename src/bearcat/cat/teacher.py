@@ -143,7 +143,7 @@ def confident_counts(probabilities: Tensor, tau: float) -> Tensor:
 
 
 def per_class(counts: Tensor, tau: float) -> Tensor:
-    """T_t(k) = τ·β/(2−β), β = count / largest count (Eq. 12): (run, class). Of count 0 it is 0, as published."""
+    """T_t(k) = τ·β/(2−β), β = count / largest count (Eqs. 10, 12): (run, class). Of count 0 it is 0, as published."""
     largest = counts.max(dim=1, keepdim=True).values
     beta = counts / largest.clamp(min=1)
     return tau * beta / (2 - beta)
