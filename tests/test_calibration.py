@@ -11,16 +11,7 @@ from scipy import optimize
 from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 from torch import Tensor
 
-from bearcat.cat import (
-    CALIBRATORS,
-    CPCS,
-    Calibration,
-    Evidence,
-    Matrix,
-    Temperature,
-    Vector,
-    find_calibrator,
-)
+from bearcat.cat import CALIBRATORS, CPCS, Calibration, Evidence, Matrix, Temperature, Vector, find_calibrator
 from bearcat.cat.calibration import read
 from bearcat.cat.published import oversampled
 from bearcat.cat.scaling import RIDGE, undersampled
@@ -31,15 +22,6 @@ from tests.reference import calibration as reference
 
 WIDE = (0.01, 100.0)
 HEAD = 3 * torch.randn(5, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    """Tensors this small are slower on two threads, and far slower where the second core is busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def draw_labels(logits: Tensor, seed: int = 0) -> Tensor:
