@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bearcat.bench.grid import plan, read_grid
-from bearcat.cat.recipes import DEFAULT_RECIPE, RECIPES, UNSEEN_RECIPE
+from bearcat.cat.recipes import DEFAULT_RECIPE, RECIPES
 from bearcat.data.recording import resample
 from bearcat.data.simulate import Simulated
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
@@ -83,7 +83,7 @@ def test_the_general_model_diagnoses_a_machine_without_a_labelled_fault(tmp_path
 
 def test_a_named_dataset_is_not_tested_with_what_is_known_of_its_own_bench():
     """States of CWRU come from its labelled recordings, the target's too."""
-    recipe = RECIPES[UNSEEN_RECIPE]
+    recipe = RECIPES["unseen-bearings"]
     for dataset, left_out in (
         ("cwru", ("cwru",)), ("hit-sm", ("hit-sm-mfs",)), ("across-machines", ("cwru", "hit-sm-mfs")), ("plant", ()),
     ):  # fmt: skip
@@ -92,5 +92,5 @@ def test_a_named_dataset_is_not_tested_with_what_is_known_of_its_own_bench():
     assert without_own_benches(asked, "cwru") == asked
     assert without_own_benches(RECIPES[DEFAULT_RECIPE], "cwru") == RECIPES[DEFAULT_RECIPE]
     (part, *_) = read_grid(Path(__file__).parents[1] / "grids" / "specimen.toml")
-    specs = [spec for spec in plan([part], Path("nowhere")) if spec.recipe_name == UNSEEN_RECIPE]
+    specs = [spec for spec in plan([part], Path("nowhere")) if spec.recipe_name == "unseen-bearings"]
     assert {spec.recipe.find(KnownStates).without for spec in specs} == {("cwru",)}
