@@ -50,7 +50,7 @@ def made_store(path: Path, points: list[PointStatus]) -> Path:
 
 
 def made_point(machine: str, point: str, status: str = "ok", **changes) -> PointStatus:
-    plain = PointStatus(machine, point, status, END - 5 * DAY, operating_state="1480 rpm")
+    plain = PointStatus(machine, point, status, END - 5 * DAY)
     faulty = {"fault": "outer race", "confidence": 0.93, "severity": "clear", "level": 1.2345, "unit": "g"}
     values = {"title": "outer race lines", "band": None, "decibels": 11.0, "learnt": True}
     line = {"line": "BPFO", "multiple": 1, "hertz": 88.3, "level": 14.0, "clarity": "clear"}
@@ -128,7 +128,7 @@ def test_a_step_names_the_command_for_this_very_point():
 
 def test_hostile_names_are_text(tmp_path: Path):
     hostile = {name: (Finding("unreadable", "alarm", {"problem": name}),) for name in HOSTILE}
-    points = [made_point(name, name, "alarm", operating_state=name, findings=hostile[name]) for name in HOSTILE]
+    points = [made_point(name, name, "alarm", findings=hostile[name]) for name in HOSTILE]
     with Store.open(made_store(tmp_path / "hostile.db", points)) as store:
         text = fleet_page(store)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", text)
@@ -140,7 +140,7 @@ def test_hostile_names_are_text(tmp_path: Path):
 def test_a_point_of_which_nothing_was_learnt_is_shown(tmp_path: Path):
     with Store.open(tmp_path / "bare.db", create=True) as store:
         assert "No recordings yet" in fleet_page(store)
-        status = made_point("pump", "drive end", "no signal", since=None, time=END, operating_state="")
+        status = made_point("pump", "drive end", "no signal", since=None, time=END)
         snapshot = Snapshot("pump", "drive end", END, Observation("a.wav"))
         store.add(Arrival("a.wav", "pump", "drive end", END, 1, 1), "a", [(snapshot, status)])
         store.keep([PointState(status, (OperatingState(),))])

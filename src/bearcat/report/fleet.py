@@ -27,7 +27,7 @@ from bearcat.diagnosis.lines import FAULTS
 from bearcat.errors import InputError, shown, suggest
 from bearcat.findings import count
 from bearcat.report.figures import shortened
-from bearcat.report.pages import NOTHING, templates
+from bearcat.report.pages import templates
 from bearcat.storage import write_atomically
 from bearcat.watch.memory import PointState
 from bearcat.watch.snapshot import MEASUREMENTS, Event, Fleet, PointStatus, TrendRow, short_time
@@ -89,11 +89,7 @@ def _template() -> Any:
     environment.globals |= {"left": LEFT, "top": TOP, "width": WIDTH, "height": HEIGHT}
     environment.globals |= {"bottom": HEIGHT - BOTTOM, "right": WIDTH - RIGHT}
     environment.globals |= {"count": count, "silent": SILENT, "opened": OPENED}
-    environment.filters |= {
-        "time": lambda moment: short_time(moment) or NOTHING,
-        "visible": _short,
-        "sentence": _sentence,
-    }
+    environment.filters |= {"time": short_time, "visible": _short, "sentence": _sentence}
     files = resources.files("bearcat.report")
     names = ("fleet.html", "page.css", "fleet.css", "page.js", "fleet.js")
     html, *texts = ((files / name).read_text(encoding="utf-8") for name in names)

@@ -269,7 +269,7 @@ def _status(state: PointState, reading: Reading, request: WatchRequest) -> Point
     return replace(
         before, status=status, since=since, fault=fault, severity=severity, confidence=confidence,
         level=values.get(measure), unit=unit, time=time, findings=findings, recordings=before.recordings + 1,
-        operating_state=state.state.label, alarm=None if open_alarm is None else open_alarm.time,
+        alarm=None if open_alarm is None else open_alarm.time,
         acknowledged=None if alarm is None else alarm.acknowledged,
         p_value=reading.p_value, change=state.evidence / state.limit(request),
     )  # fmt: skip

@@ -295,8 +295,6 @@ def acknowledge(state: PointState, time: float, note: str = "") -> tuple[PointSt
 def relearn(state: PointState, time: float, note: str = "") -> tuple[PointState, Event]:
     """The baseline is learnt anew from the next recordings on: after a repair, or with another sensor."""
     was = state.status
-    status = PointStatus(
-        was.machine, was.point, OK, time, time=was.time, recordings=was.recordings, operating_state=was.operating_state,
-    )  # fmt: skip
+    status = PointStatus(was.machine, was.point, OK, time, time=was.time, recordings=was.recordings)
     event = Event(was.machine, was.point, time, "baseline", (Finding("baseline restarted", "remark"),), note=note)
     return PointState(status), event

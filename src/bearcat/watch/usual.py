@@ -167,13 +167,6 @@ class OperatingState:
     def learnt(self) -> bool:
         return self.scores is not None
 
-    @property
-    def label(self) -> str:
-        """In words."""
-        speed = "" if self.rpm is None else f"{self.rpm:.0f} rpm"
-        load = "" if self.load is None else f"load {self.load:g}"
-        return ", ".join(filter(None, (speed, load))) or "any"
-
     def admits(self, other: OperatingState, most: float) -> bool:
         """Whether a recording in the other state is of this one; `most` is the highest load so far."""
         rate = self.rate is None or _near(self.rate, other.rate, SAME_RATE * (other.rate or 0.0))
