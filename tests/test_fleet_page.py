@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from bearcat.deploy.serve import Served, make_app
+from bearcat.deploy.serve import make_app
 from bearcat.diagnosis.recording import Observation
 from bearcat.findings import Finding
 from bearcat.report import fleet as fleet_module
@@ -150,7 +150,7 @@ def test_a_point_of_which_nothing_was_learnt_is_shown(tmp_path: Path):
 
 def test_a_model_and_watched_machines_are_served_side_by_side(plant: Path):
     model = made_model("frequency", 256, rate=8000.0)
-    app = make_app(Served(model), ServeRequest(), fleet=fleet_pages(str(plant)))
+    app = make_app(model, ServeRequest(), fleet=fleet_pages(str(plant)))
 
     async def answers() -> list[httpx.Response]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
