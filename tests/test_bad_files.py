@@ -182,8 +182,8 @@ def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(honest, t
 # The child processes.
 
 
-def samples_of(path: Path, channel: str | None = None) -> np.ndarray:
-    return read_signals(path, path.name).pick(channel)[1]
+def samples_of(path: Path) -> np.ndarray:
+    return read_signals(path, path.name).pick(None)[1]
 
 
 def read_after(action: Callable[[], None], path: Path) -> np.ndarray:
