@@ -38,8 +38,8 @@ def write_csv(path, names, values):
 
 def shapes(paths, **options):
     """Names of the points' channels, of the only measurement."""
-    (found,) = find_measurements(paths, **options)
-    return [tuple(recording.channel for recording in point.recordings) for point in found.points]
+    (measurement,) = find_measurements(paths, **options)
+    return [tuple(recording.channel for recording in point.recordings) for point in measurement.points]
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def shapes(paths, **options):
     ],
 )  # fmt: skip
 def test_channels_that_differ_by_an_axis_alone_are_one_point(names, points):
-    found = points_of(names.split())
-    assert [" ".join(channels) for channels in found.values()] == points
+    grouped = points_of(names.split())
+    assert [" ".join(channels) for channels in grouped.values()] == points
     assert list(points_of(names.split(), "together").values()) == [tuple(names.split())]
     assert list(points_of(names.split(), "apart").values()) == [(name,) for name in names.split()]
 
@@ -86,15 +86,11 @@ def find_recordings(path) -> list[FoundRecording]:
     return [recording for point in points for recording in point.recordings]
 
 
-def test_lost_samples_are_interpolated_and_many_spoil_their_own_channel(tmp_path):
-    values = noise(3)
-    values[777:787, 0] = np.nan
-    values[777:1078, 1] = np.inf
+def test_many_lost_samples_spoil_their_own_channel_alone(tmp_path):
+    values = noise(2)
+    values[777:1078, 0] = np.inf
     write_wav(tmp_path / "a.wav", values)
-    few, many, good = find_recordings(tmp_path / "a.wav")
-    expected = values[:, 0].copy()
-    expected[776:788] = np.linspace(values[776, 0], values[787, 0], 12)
-    np.testing.assert_allclose(few.read().signal, expected, rtol=1e-5)
+    many, good = find_recordings(tmp_path / "a.wav")
     with pytest.raises(InputError, match="301 of 30000 .*777"):
         many.read()
     assert good.read().signal.size == len(values)
@@ -109,11 +105,11 @@ def test_a_file_of_several_channels_is_decoded_once(tmp_path):
 
 def test_the_speed_is_offered_and_not_diagnosed(tmp_path):
     path = write_csv(tmp_path / "a.csv", ["x [g]", "y [g]", "rpm", "Temp [°C]"], noise(4, 3000))
-    (found,) = find_measurements([path])
-    assert [recording.channel for point in found.points for recording in point.recordings] == ["x [g]", "y [g]"]
-    assert found.speed is not None
-    assert found.speed.channel == "rpm"
-    assert found.speed.read().signal.size == 3000
+    (measurement,) = find_measurements([path])
+    assert [recording.channel for point in measurement.points for recording in point.recordings] == ["x [g]", "y [g]"]
+    assert measurement.speed is not None
+    assert measurement.speed.channel == "rpm"
+    assert measurement.speed.read().signal.size == 3000
 
 
 def test_names_or_the_caller_say_what_is_one_point(tmp_path):
@@ -144,9 +140,9 @@ def test_a_manifest_says_what_is_one_point(tmp_path):
     assert shapes([tmp_path]) == [("1", "2", "3", "4")]
     (tmp_path / "manifest.csv").write_text(rows + "a.wav,d,1,DE,,pump\na.wav,d,3,DE,,pump\na.wav,d,4,,,pump\n")
     assert shapes([tmp_path / "a.wav"]) == [("1", "3"), ("4",)]
-    (found,) = find_measurements([tmp_path])
-    assert [point.name for point in found.points] == [f"{tmp_path / 'a.wav'}#{name}" for name in ("DE", "4")]
-    assert {recording.machine for point in found.points for recording in point.recordings} == {"pump"}
+    (measurement,) = find_measurements([tmp_path])
+    assert [point.name for point in measurement.points] == [f"{tmp_path / 'a.wav'}#{name}" for name in ("DE", "4")]
+    assert {recording.machine for point in measurement.points for recording in point.recordings} == {"pump"}
     (tmp_path / "manifest.csv").write_text(rows + "a.wav,d,,,sideways,pump\n")
     assert "sideways" in Folder(tmp_path).catalogue().problems[0].sentence
 
@@ -155,8 +151,10 @@ def test_loudness_of_lines_agrees_with_its_slow_twin():
     drawn = np.random.default_rng(2)
     power, levels, loudness = drawn.exponential(size=(7, 50)), drawn.standard_normal((7, 50)), drawn.exponential(size=7)
     places = np.array([7.3, 14.6, 21.9])
-    (found,) = line_amplitudes(Spectra(power, 10.0, 1, np.full(7, 2.0), loudness), levels, places[None])
-    assert found == pytest.approx(slow.amplitude(power.tolist(), levels.tolist(), loudness.tolist(), places.tolist()))
+    (amplitude,) = line_amplitudes(Spectra(power, 10.0, 1, np.full(7, 2.0), loudness), levels, places[None])
+    assert amplitude == pytest.approx(
+        slow.amplitude(power.tolist(), levels.tolist(), loudness.tolist(), places.tolist())
+    )
 
 
 def read(signal: np.ndarray) -> PhysicsEvidence:
@@ -167,8 +165,8 @@ def read(signal: np.ndarray) -> PhysicsEvidence:
 def test_a_line_that_leaks_to_a_neighbour_is_the_loudest_ones():
     fault, healthy = simulated("outer race").signal, simulated("healthy").signal
     evidence = [read(signal) for signal in (0.1 * fault + 0.002 * healthy[::-1], fault, healthy)]
-    found = cross_talk([loudness(each) for each in evidence])
-    assert found[0]["outer race"].owner == 1
-    assert found[0]["outer race"].decibels == pytest.approx(20, abs=3)
-    assert "outer race" not in found[1]
+    owners = cross_talk([loudness(item) for item in evidence])
+    assert owners[0]["outer race"].owner == 1
+    assert owners[0]["outer race"].decibels == pytest.approx(20, abs=3)
+    assert "outer race" not in owners[1]
     assert cross_talk([loudness(evidence[0]), loudness(None)]) == [{}, {}]  # nobody is louder

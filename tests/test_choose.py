@@ -25,7 +25,7 @@ from bearcat.data.choose import (
 from bearcat.data.inputs import Preparation, find_input
 from bearcat.errors import InputError
 from tests.commands import bearcat
-from tests.test_folder import manifest, put
+from tests.test_folder import put
 
 TASK = Task("a", "b")
 PLENTY = 300_000
@@ -48,7 +48,7 @@ def ordinary(**changes: Any) -> list[Measurement]:
 def test_ordinary_recordings_are_prepared_as_in_the_paper_but_for_the_split():
     chosen = choose(ordinary(), TASK, Requested(), [])
     assert chosen.preparation == Preparation()
-    assert (chosen.channel, chosen.balance, chosen.split) == (None, False, Split("block"))
+    assert (chosen.balance, chosen.split) == (False, Split("block"))
     settings = ["channel", "rate", "window", "stride", "split", "balance"]
     assert [choice.setting for choice in chosen.choices] == settings
 
@@ -78,15 +78,15 @@ def test_what_is_requested_is_not_chosen():
     chosen = choose(ordinary(), TASK, requested, [], "x")
     assert chosen.choices == ()
     assert chosen.preparation == Preparation("frequency", 512, 128, 6_000.0)
-    assert (chosen.channel, chosen.split, chosen.balance) == ("x", Split("window"), True)
+    assert (chosen.split, chosen.balance) == (Split("window"), True)
 
 
 def test_named_datasets_keep_the_papers_preparation():
-    assert paper_settings(Requested()) == DataSettings(Preparation(), Split(), None, False)
+    assert paper_settings(Requested()) == DataSettings(Preparation(), Split(), False)
     dataset = open_dataset("simulated")
     catalogue = dataset.catalogue()
     assert choose_settings(dataset, catalogue, Task("N15_M07_F10", "N09_M07_F10"), Requested(window=256)) == (
-        dataset, catalogue, DataSettings(Preparation(length=256), Split(), None, False),
+        dataset, catalogue, DataSettings(Preparation(length=256), Split(), False),
     )  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def write(folder: Path, **more: np.ndarray) -> Folder:
 def test_the_only_vibration_is_chosen_and_is_the_one_that_is_read(tmp_path):
     dataset = write(tmp_path, tacho=np.zeros(32_768), oil_temperature=np.arange(32_768))
     dataset, catalogue, chosen = choose_settings(dataset, dataset.catalogue(), TASK, Requested())
-    assert chosen.channel == "housing"
+    assert chosen.choices[0].value == "housing"
     recordings, scanned_again = load(catalogue), dataset.catalogue()
     assert {recording.channel for recording in recordings} == {"housing"}
     assert [entry.identity for entry in catalogue.entries] == [entry.identity for entry in scanned_again.entries]
@@ -127,7 +127,7 @@ def test_of_several_vibrations_none_is_chosen(tmp_path):
     dataset = write(tmp_path, base=np.random.default_rng(9).standard_normal(32_768))
     with pytest.raises(InputError, match=r"housing, base.*--channel"):
         choose_settings(dataset, dataset.catalogue(), TASK, Requested())
-    assert choose_settings(dataset, dataset.catalogue(), TASK, Requested(channel="base"))[2].channel == "base"
+    assert choose_settings(dataset, dataset.catalogue(), TASK, Requested(channel="base"))[0].channel == "base"
 
 
 # --- classes ----------------------------------------------------------------------------------------------------------
@@ -203,10 +203,10 @@ def test_adapt_leaves_out_what_cannot_be_used_names_it_everywhere_and_is_another
     assert other.returncode == 2
     assert "holds another run" in other.stderr, "the bad files are part of what a run is"
     words = (*words[:-9], out.with_name("second"), *words[-8:])
-    found = bearcat(*words)
-    assert found.returncode == 2, found.stderr
-    assert found.stderr.count("problem: ") == len(bad)
-    assert "\x1b" not in found.stdout + found.stderr
+    finished = bearcat(*words)
+    assert finished.returncode == 2, finished.stderr
+    assert finished.stderr.count("problem: ") == len(bad)
+    assert "\x1b" not in finished.stdout + finished.stderr
     record = json.loads((tmp_path / "second/record.json").read_text())
     assert set(record["problems"]) == bad
     assert {each["recording"] for each in record["recordings"]} == {"b/1.csv", "b/2.csv", "b/3.csv"}
@@ -221,7 +221,7 @@ def test_adapt_leaves_out_what_cannot_be_used_names_it_everywhere_and_is_another
     assert checked.returncode == 2
     named, left_out = (
         [line.split(": ")[1] for line in each.stderr.splitlines() if line.startswith("problem: ")]
-        for each in (checked, found)
+        for each in (checked, finished)
     )
     assert sorted(named) == sorted(left_out)
 
@@ -238,15 +238,6 @@ def test_where_too_little_is_left_nothing_is_trained(tmp_path, lost, words, comm
     assert (status, (tmp_path / "out").exists()) == (2, False)
     assert words in errors.replace("\n", " ")
     assert lost[0] in errors
-
-
-def test_a_recording_that_is_listed_twice_is_used_once(tmp_path):
-    root = good_folder(tmp_path)
-    rows = [f"{name},{name[0]},{name.split('/')[1] if name[0] == 'a' else ''}" for name in GOOD]
-    folder = open_dataset(str(manifest(root, "\n".join(["path,domain,label", *rows, rows[-1]]))))
-    _, catalogue, _ = choose_settings(folder, folder.catalogue(), Task("a", "b"), Requested(window=256))
-    assert [entry.origin for entry in catalogue.entries] == list(GOOD)
-    assert [problem.origin for problem in catalogue.left_out] == [GOOD[-1]]
 
 
 # A recording that does not belong with the others is named; those that merely vary are not.

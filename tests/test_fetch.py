@@ -28,6 +28,10 @@ class Behaviour:
     location: str = ""
     kind: str = "application/octet-stream"
     requests: list[str] = field(default_factory=list)
+    address: str = ""
+
+    def download(self, name: str = "a.mat") -> Download:
+        return Download(f"{self.address}/{name}", name)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -49,23 +53,15 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(BODY[: now.sent])
 
 
-@dataclass
-class Site:
-    behaviour: Behaviour
-    address: str
-
-    def download(self, name: str = "a.mat") -> Download:
-        return Download(f"{self.address}/{name}", name)
-
-
 @pytest.fixture
-def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Behaviour]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     behaviour = Behaviour()
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, behaviour))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    yield Site(behaviour, f"http://127.0.0.1:{server.server_port}")
+    behaviour.address = f"http://127.0.0.1:{server.server_port}"
+    yield behaviour
     server.shutdown()
     thread.join()
     server.server_close()
@@ -75,7 +71,7 @@ def names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_files_arrive_whole_and_are_not_fetched_again(site: Site, tmp_path: Path) -> None:
+def test_files_arrive_whole_and_are_not_fetched_again(site: Behaviour, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int | None]] = []
     wanted = [site.download("mfs/a.mat"), site.download("mfs/b.mat")]
     (first, second) = (
@@ -83,7 +79,7 @@ def test_files_arrive_whole_and_are_not_fetched_again(site: Site, tmp_path: Path
     )
     assert first.read_bytes() == second.read_bytes() == BODY
     assert (seen[0], seen[-1]) == (("mfs/a.mat", 0, len(BODY)), ("mfs/a.mat", len(BODY), len(BODY)))
-    assert site.behaviour.requests == ["/mfs/a.mat", "/mfs/b.mat"]
+    assert site.requests == ["/mfs/a.mat", "/mfs/b.mat"]
     assert names(tmp_path) == {"mfs/a.mat", "mfs/b.mat"}
 
 
@@ -97,10 +93,10 @@ def test_files_arrive_whole_and_are_not_fetched_again(site: Site, tmp_path: Path
     ],
 )  # fmt: skip
 def test_what_is_no_whole_file_is_a_sentence_and_leaves_nothing(
-    site: Site, tmp_path: Path, changes: dict[str, Any], words: str
+    site: Behaviour, tmp_path: Path, changes: dict[str, Any], words: str
 ) -> None:
     for name, value in changes.items():
-        setattr(site.behaviour, name, value)
+        setattr(site, name, value)
     with pytest.raises(InputError, match=words) as raised:
         fetch([site.download()], tmp_path)
     assert f"{site.address}/a.mat" in str(raised.value)

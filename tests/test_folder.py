@@ -49,12 +49,10 @@ def test_three_csv_files_in_folders_are_a_dataset(tmp_path):
     catalogue = open_dataset(str(tmp_path)).catalogue()
     assert catalogue.domains == ("600rpm", "1200rpm")
     assert catalogue.classes == ("healthy", "inner")
-    found = survey(catalogue)
-    assert not found.problems
-    assert list(found.classes) == [("600rpm", "healthy"), ("600rpm", "inner"), ("1200rpm", UNLABELLED)]
-    assert [[recording.samples for recording in recordings] for recordings in found.classes.values()] == [[3000]] * 3
-    assert any("'1200rpm' has no labels" in note for note in found.notes)
-    assert any("sampling rate" in note for note in found.notes)
+    surveyed = survey(catalogue)
+    assert (surveyed.problems, len(surveyed.notes)) == ((), 2), "no labels of 1200rpm, and no rates"
+    assert list(surveyed.classes) == [("600rpm", "healthy"), ("600rpm", "inner"), ("1200rpm", UNLABELLED)]
+    assert [[recording.samples for recording in recordings] for recordings in surveyed.classes.values()] == [[3000]] * 3
     assert load(catalogue, ["1200rpm"])[0].label is None
 
 
@@ -67,13 +65,12 @@ def test_a_manifest_says_everything(tmp_path):
         'long.csv,600rpm,worn,1000,,2000,,,"balls=8,ball=6.75,pitch=28.5",,', "two.npy,b,,1000,2,,1500,,,,",
     )  # fmt: skip
     manifest(tmp_path, "\n".join([head, *rows]))
-    found = load(Folder(root=tmp_path).catalogue())
-    assert [(each.origin, each.domain, each.label, each.rate, each.signal.size) for each in found] == [
+    first, second, third = recordings = load(Folder(root=tmp_path).catalogue())
+    assert [(info.origin, info.domain, info.label, info.rate, info.signal.size) for info in recordings] == [
         ("long.csv[0:2000]", "600rpm", "healthy", 1000, 2000), ("long.csv[2000:]", "600rpm", "worn", 1000, 2000),
         ("two.npy#2[0:1500]", "b", None, 1000, 1500),
     ]  # fmt: skip
-    np.testing.assert_allclose(found[2].signal, np.load(tmp_path / "two.npy")[1, :1500].astype(np.float32))
-    first, second, third = found
+    np.testing.assert_allclose(third.signal, np.load(tmp_path / "two.npy")[1, :1500].astype(np.float32))
     assert (first.rpm, str(first.bearing), first.machine) == (750, "6205", "pump A")
     assert (second.rpm, second.bearing) == (600, Bearing(8, 6.75, 28.5)), "the domain's name says the speed"
     assert (third.rpm, third.bearing, third.machine) == (None, None, None)
@@ -96,23 +93,6 @@ def test_the_columns_on_the_page_are_those_that_are_read():
     assert "\n".join(["| column | what it says |", "|---|---|", *rows, ""]) in PAGE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("Datei,Maschine\n1.csv,pump\n", "must name path and domain or machine, and has: datei, maschine"),
-        ("path,machine,speed\n1.csv,pump,1480\n", "unknown column 'speed'"),
-        ("machine,rpm\npump,1480\n", "column 'path' is missing"), ("", "column 'path' is missing"),
-    ],
-)  # fmt: skip
-def test_a_wrong_header_of_a_manifest_is_one_sentence(tmp_path, command, content, words):
-    put(tmp_path / "1.csv")
-    manifest(tmp_path, content)
-    for name in (("diagnose",), ("data", "check")):
-        status, _, problem = command(*name, tmp_path)
-        assert (status, problem.count(words)) == (2, 1), problem
-        assert "manifest.csv" in problem
-
-
 @pytest.mark.parametrize(("unit", "factor"), [("", 10.0), ("V", 10.0), ("mV", 0.01)])
 def test_a_sensitivity_brings_volts_to_g(tmp_path, unit, factor):
     put(tmp_path / "1.csv")
@@ -123,14 +103,6 @@ def test_a_sensitivity_brings_volts_to_g(tmp_path, unit, factor):
     np.testing.assert_allclose(recording.signal, factor * np.loadtxt(tmp_path / "1.csv"), rtol=1e-5)
     manifest(tmp_path, "path,domain\n1.csv,pump\n")
     assert Folder(root=tmp_path).catalogue().entries[0].identity != entry.identity
-
-
-@pytest.mark.parametrize(("unit", "sensitivity"), [("V", "0"), ("", "-1"), ("g", "100"), ("", "hundred")])
-def test_a_wrong_sensitivity_is_a_problem(tmp_path, unit, sensitivity):
-    put(tmp_path / "1.csv")
-    manifest(tmp_path, f"path,domain,unit,sensitivity\n1.csv,pump,{unit},{sensitivity}\n")
-    (problem,) = Folder(root=tmp_path).catalogue().problems
-    assert "sensitivity" in problem.sentence
 
 
 @pytest.mark.parametrize(
@@ -150,13 +122,12 @@ def test_the_speed_may_be_a_channel_of_the_same_file(tmp_path):
     manifest(tmp_path, "path,domain,start,stop,rpm\nrun-up.npz,a,,400,n\nrun-up.npz,a,400,,n\nslow.npz,b,,,n\n")
     catalogue = Folder(root=tmp_path).catalogue()
     recordings = load(catalogue)
-    assert [(each.channel, each.rpm_channel, each.signal.size) for each in recordings] == [
-        ("vibration", "n", 400), ("vibration", "n", 600), ("vibration", "n", 1000),
-    ]  # fmt: skip
+    assert {(recording.channel, recording.rpm_channel) for recording in recordings} == {("vibration", "n")}
+    assert [recording.signal.size for recording in recordings] == [400, 600, 1000]
     means = [speed[:400].mean(), speed[400:].mean(), speed.mean()]
-    assert [each.rpm for each in recordings] == pytest.approx(means, rel=0.01)
+    assert [recording.rpm for recording in recordings] == pytest.approx(means, rel=0.01)
     measured, _ = measure(catalogue, None, [])
-    assert [(each.rpm, each.channel) for each in measured] == [(each.rpm, each.channel) for each in recordings]
+    assert [measurement.rpm for measurement in measured] == [recording.rpm for recording in recordings]
     assert load(Folder(root=tmp_path, rpm="n").catalogue())[0].rpm == recordings[0].rpm
     np.savez(tmp_path / "nothing-else.npz", n=speed)
     manifest(tmp_path, "path,domain,rpm\nnothing-else.npz,a,n\n")
@@ -237,16 +208,14 @@ def outer() -> np.ndarray:
 )  # fmt: skip
 def test_structs_cells_and_times_of_matlab_give_channels_and_their_rate(tmp_path, variables, channels, rate):
     savemat(tmp_path / "a.mat", variables)
-    found = read_signals(tmp_path / "a.mat")
-    assert (list(found.channels), found.rate) == (channels.split(), pytest.approx(rate))
+    signals = read_signals(tmp_path / "a.mat")
+    assert (list(signals.channels), signals.rate) == (channels.split(), pytest.approx(rate))
 
 
 def test_a_rate_that_the_file_contradicts_is_refused_and_corrected_by_a_manifest(tmp_path, outer, command):
     wavfile.write(tmp_path / "a.wav", RATE, outer)
     status, _, problem = command("diagnose", tmp_path / "a.wav", *WORDS, "--rate", 2 * RATE)
-    assert status == 2
-    for word in ("a.wav", "16000 Hz", "32000 Hz", "--rate", "manifest"):
-        assert word in problem
+    assert (status, "a.wav" in problem, "--rate" in problem) == (2, True, True)
     (right,) = bearcat.diagnose(tmp_path / "a.wav", rate=RATE, **KNOWN)
     assert right.state == "outer race"
     manifest(tmp_path, f"path,domain,rate\na.wav,pump,{0.8 * RATE}\n")
@@ -295,12 +264,10 @@ def test_a_file_that_states_its_speed_needs_no_option_and_is_not_contradicted(tm
     savemat(tmp_path / "a.mat", {"bearing": {"gs": outer, "sr": float(RATE), "rpm": 1500.0}})
     words = ("diagnose", tmp_path / "a.mat", "--bearing", "6203", "--trust-speed", "--format", "json")
     status, output, _ = command(*words)
-    (found,) = json.loads(output)["recordings"]
-    assert (status, found["state"], found["speed"]["stated"]) == (1, "outer race", 1500)
+    (recording,) = json.loads(output)["recordings"]
+    assert (status, recording["state"], recording["speed"]["stated"]) == (1, "outer race", 1500)
     status, _, problem = command(*words, "--rpm", 1965)
-    assert status == 2
-    for word in ("a.mat", "1500 rpm", "1965 rpm", "--rpm", "manifest"):
-        assert word in problem
+    assert (status, "a.mat" in problem, "--rpm" in problem) == (2, True, True)
     assert "1510 rpm" in command(*words, "--rpm", 1510)[2]
     (tmp_path / "manifest.csv").write_text("path,domain,rpm,bearing\na.mat,pump,1510,6203\n")
     (listed,) = bearcat.diagnose(tmp_path)
@@ -327,28 +294,17 @@ def test_speed_may_be_the_name_of_a_channel(tmp_path, outer, command):
     np.savez(tmp_path / "a.npz", de=outer, turns=speed, fs=RATE, flat=np.full(len(outer), 0.5))
     words = ("diagnose", tmp_path / "a.npz", "--channel", "de", "--bearing", "6203", "--format", "json", "--rpm")
     status, output, _ = command(*words, "turns")
-    (found,) = json.loads(output)["recordings"]
-    assert (status, found["state"], found["speed"]["by"]) == (1, "outer race", "tacho")
-    assert found["speed"]["rpm"] == pytest.approx(1500)
-    for name, word in (("tunrs", "neither a number nor a channel"), ("flat", "neither a speed")):
+    (recording,) = json.loads(output)["recordings"]
+    assert (status, recording["state"], recording["speed"]["by"]) == (1, "outer race", "tacho")
+    assert recording["speed"]["rpm"] == pytest.approx(1500)
+    for name in ("tunrs", "flat"):
         status, _, problem = command(*words, name)
-        assert status == 2
-        assert word in problem
-        assert name in problem
-        assert "--rpm" in problem
+        assert (status, name in problem, "--rpm" in problem) == (2, True, True)
     np.savez(tmp_path / "b.npz", turns=speed, fs=RATE)
     assert "beside" in command("diagnose", tmp_path / "b.npz", "--bearing", "6203", "--rpm", "turns")[2]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("diagnose", "x", "--rpm", 1, "--rpm", 2), ("data", "show", "x", "--out", "a", "--out", "b"),
-        ("diagnose", "x", "--trust-speed", "--trust-speed"),
-    ],
-)  # fmt: skip
-def test_an_option_given_twice_is_an_error_that_names_it(command, words):
-    status, _, problem = command(*words)
-    assert status == 2
-    assert re.search(r"--[\w-]+: is given 2 times", problem)
-    assert problem.count("\n") == 1
+def test_an_option_given_twice_is_an_error_that_names_it(command):
+    for words in (("--rpm", 1, "--rpm", 2), ("--trust-speed", "--trust-speed")):
+        status, _, problem = command("diagnose", "x", *words)
+        assert (status, words[0] in problem, problem.count("\n")) == (2, True, 1)

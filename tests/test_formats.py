@@ -53,12 +53,12 @@ def write_instrument(path: Path, channels: dict[str, np.ndarray], rate: float = 
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_every_format_gives_back_the_signal_written(tmp_path, suffix):
-    found = read_signals(write(tmp_path / f"one{suffix}"))
-    name, samples = found.pick(None)
+    signals = read_signals(write(tmp_path / f"one{suffix}"))
+    name, samples = signals.pick(None)
     samples = samples * 8 if suffix == ".flac" else samples  # whose full scale is 1
     np.testing.assert_allclose(samples, SIGNAL, rtol=1e-6, atol=1e-6)
     assert name
-    assert found.rate == (8000 if suffix in (*INSTRUMENTS, ".wav") else None)
+    assert signals.rate == (8000 if suffix in (*INSTRUMENTS, ".wav") else None)
 
 
 def test_matlab_7_3_is_read_like_matlab_5(tmp_path):
@@ -71,9 +71,9 @@ def test_matlab_7_3_is_read_like_matlab_5(tmp_path):
         file["table"].attrs["MATLAB_object_decode"] = np.int32(3)
     with path.open("r+b") as file:
         file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM")
-    found = read_signals(path)
-    assert (list(found.channels), found.rate) == (["acceleration"], 25_600)
-    np.testing.assert_array_equal(found.channels["acceleration"], SIGNAL)
+    signals = read_signals(path)
+    assert (list(signals.channels), signals.rate) == (["acceleration"], 25_600)
+    np.testing.assert_array_equal(signals.channels["acceleration"], SIGNAL)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_matlab_7_3_is_read_like_matlab_5(tmp_path):
 def test_text_files_as_people_export_them(tmp_path, text, channels, rate, encoding):
     path = tmp_path / "x.csv"
     path.write_bytes(text.encode(encoding) if encoding == "utf-8" or "\ufeff" not in text else text.encode())
-    found = read_signals(path)
-    assert (list(found.channels), found.rate) == (channels, rate)
-    assert all(len(samples) == 3 for samples in found.channels.values())
+    signals = read_signals(path)
+    assert (list(signals.channels), signals.rate) == (channels, rate)
+    assert all(len(samples) == 3 for samples in signals.channels.values())
 
 
 def test_an_absent_or_unreadable_file_is_named(tmp_path, monkeypatch):
@@ -135,10 +135,10 @@ def noise(samples: int, seed: int = 0) -> np.ndarray:
 
 
 def check_samples(path: Path, channel: str | None, expected: np.ndarray, rate: float | None) -> None:
-    found = read_signals(path)
-    assert found.rate == rate
-    assert found.pick(channel)[1].dtype == np.float32
-    np.testing.assert_array_equal(found.pick(channel)[1], expected.astype(np.float32))
+    signals = read_signals(path)
+    assert signals.rate == rate
+    assert signals.pick(channel)[1].dtype == np.float32
+    np.testing.assert_array_equal(signals.pick(channel)[1], expected.astype(np.float32))
 
 
 def write_24_bits(path: Path, values: np.ndarray, rate: int) -> None:

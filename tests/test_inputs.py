@@ -86,9 +86,9 @@ def test_gain_and_offset_change_nothing(gain, sign, offset):
 def test_a_window_without_vibration_gives_zeros_beside_good_neighbours():
     windows = some()
     windows[1] = 7.0
-    found = transformed(ALL, windows)
-    assert np.abs(found[1]).max() < 1e-4
-    np.testing.assert_allclose(found[0], transformed(ALL, windows[:1])[0], atol=1e-4)
+    values = transformed(ALL, windows)
+    assert np.abs(values[1]).max() < 1e-4
+    np.testing.assert_allclose(values[0], transformed(ALL, windows[:1])[0], atol=1e-4)
 
 
 def known(**metadata: object) -> RecordingInfo:

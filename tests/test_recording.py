@@ -31,7 +31,7 @@ from bearcat.data.windows import prepare
 from bearcat.errors import InputError
 from bearcat.settings import from_plain, to_plain
 from tests.conftest import make_recording
-from tests.reference import windows as reference
+from tests.reference import inputs as reference
 
 
 @given(samples=st.integers(1, 500), length=st.integers(2, 60), stride=st.integers(1, 80))
@@ -65,7 +65,7 @@ def test_prepared_windows_are_those_of_the_plain_loop(kind, length, stride):
 )
 def test_standardise_agrees_with_its_twin_at_every_scale_and_offset(window, scale, offset):
     window = (window * np.float32(scale) + np.float32(offset * scale)).astype(np.float32)
-    np.testing.assert_allclose(standardise(window[None])[0], reference.standardised(window), atol=1e-3, rtol=1e-3)
+    np.testing.assert_allclose(standardise(window[None])[0], reference.unit(window), atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])

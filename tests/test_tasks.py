@@ -171,9 +171,9 @@ def test_channels_recorded_at_once_stay_on_one_side(scheme):
     windows = prepare(recordings, Preparation(length=64))
     split = split_task(TASK, windows, windows_of("b", 5), Split(scheme), seed=1)
     for index in (split.source_train, split.source_test):
-        places = [(windows.recordings[windows.recording[each]], int(windows.start[each])) for each in index]
-        of = {axis: {(info.origin[:-1], start) for info, start in places if info.channel == axis} for axis in "xy"}
-        assert of["x"] == of["y"] != set()
+        places = [(windows.recordings[windows.recording[window]], int(windows.start[window])) for window in index]
+        by_axis = {axis: {(info.origin[:-1], start) for info, start in places if info.channel == axis} for axis in "xy"}
+        assert by_axis["x"] == by_axis["y"] != set()
 
 
 # Targets as plants have them: so many recordings of each class, which are scored one by one.
@@ -191,12 +191,12 @@ def test_a_target_holds_so_many_recordings_of_each_class_drawn_from_the_seed():
     mix = Mix(recordings=(("healthy", 5), ("rest", 2)))
     splits = [mixed_task(TASK, *sides, Split("block"), seed, mix) for seed in (0, 0, 1, 2)]
     for split in splits:
-        found = counted(split)
-        assert found.pop("healthy") == 5
-        assert sum(found.values()) == 2
+        counts = counted(split)
+        assert counts.pop("healthy") == 5
+        assert sum(counts.values()) == 2
     names = [[info.origin for info in split.target.recordings] for split in splits]
     assert names[0] == names[1]
-    assert len({tuple(each) for each in names}) > 1
+    assert len({tuple(origins) for origins in names}) > 1
     assert len(splits[0].source.recordings) == 18  # the source stays whole
     many = mixed_task(TASK, *sides, Split("block"), 0, Mix(recordings=(("healthy", 99),)))
     assert counted(many) == {"healthy": 6, "inner": 6, "outer": 6}  # at most so many; the others all
@@ -247,11 +247,11 @@ def test_recordings_are_scored_as_a_plain_loop_scores_them():
         confidence = random.uniform(0.01, 1, size).tolist()
         diagnoses = [diagnosed(str(n), states[n], actions[n], confidence[n]) for n in range(size)]
         named = {str(n): labels[n] for n in range(size)}
-        found = score_recordings(diagnoses, named, ("healthy", "IR5", "outer-2"))
+        scores = score_recordings(diagnoses, named, ("healthy", "IR5", "outer-2"))
         rows = [(truths[labels[n]], states[n], actions[n], confidence[n], labels[n] == "ball") for n in range(size)]
-        assert found.recordings == size
+        assert scores.recordings == size
         for name, value in twin.recording_scores(rows).items():
-            assert getattr(found, name) == (None if value is None else pytest.approx(value)), name
+            assert getattr(scores, name) == (None if value is None else pytest.approx(value)), name
 
 
 # A grid from its file to its table.
@@ -279,14 +279,14 @@ def test_runs_of_a_grid_are_scored_by_recordings_witnesses_and_targets(tmp_path:
     assert command("bench", "run", path, "--store", store, "--device", "cpu")[0] == 0
     results = [read_result(record.parent) for record in store.rglob("record.json")]
     scores = {(result.cell.method, result.record.settings.mix): witness_scores(result) for result in results}
-    for (_, target), found in scores.items():
-        assert {"physics alone", "network alone", "diagnosis"} <= found.keys()
+    for (_, target), witnesses in scores.items():
+        assert {"physics alone", "network alone", "diagnosis"} <= witnesses.keys()
         if target == "3 healthy; 1 rest":
-            assert {each.recordings for each in found.values()} == {3}  # there are two healthy ones
+            assert {score.recordings for score in witnesses.values()} == {3}  # there are two healthy ones
         if target == "healthy only":
-            assert {each.missed for each in found.values()} == {None}
+            assert {score.missed for score in witnesses.values()} == {None}
     for result in results:
         recordings = result.record.recordings
-        assert {each.recording for each in recordings} == set(result.predictions.recording)
-        assert all(each.physics is not None for each in recordings)
+        assert {recording.recording for recording in recordings} == set(result.predictions.recording)
+        assert all(recording.physics is not None for recording in recordings)
         assert result.record.evidence.recordings == len(recordings)  # the model's decision knows of them, as in `adapt`

@@ -16,6 +16,7 @@ import difflib
 import json
 import math
 import re
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,6 +53,12 @@ class InputError(ValueError):
     def beside(self, name: str) -> str:
         """The sentence without the name that it may begin with."""
         return str(self).removeprefix(f"{name}: ")
+
+
+def bug(name: str, error: Exception) -> InputError:
+    """Prints the traceback of an unexpected error; the recording of this name cannot be used, and the others go on."""
+    traceback.print_exception(error)
+    return InputError(f"{name}: {type(error).__name__}; please report this bug with the lines above", readable=True)
 
 
 @contextmanager
@@ -123,6 +130,9 @@ RANGES = {
     "count": Range("a number of bands, orders or layers", 1, 1000),
     "width": Range("the width of a layer", 1, 2**14),
     "seconds": Range("a time", 1e-6, 1e9, "s"),
+    "epochs": Range("the number of epochs", 1, 10**5),
+    "seed": Range("a seed", 0, 10**9),
+    "jobs": Range("the number of processes", 0, 1000),
     "port": Range("the port", 0, 65_535),
     "max_bytes": Range("the longest body of a request", 1024, 2**40, "bytes"),
     "timeout": Range("the time for a request", 1e-3, 86_400, "s"),

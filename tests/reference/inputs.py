@@ -1,4 +1,4 @@
-"""Physical inputs the plain way: a window, a band and an order at a time, by SciPy, in float64.
+"""Inputs the plain way: a window, a band and an order at a time, by SciPy, in float64.
 
 A window x of n samples at a rate, first brought to mean 0 and deviation 1. X is its FFT. Band j of b has the bins from
 j·w to (j + 1)·w, w = ⌊⌊n/2⌋/b⌋; its envelope is the magnitude of the analytic signal of x restricted to these bins.
@@ -15,7 +15,27 @@ from scipy import signal
 def unit(window: np.ndarray) -> np.ndarray:
     window = np.asarray(window, dtype=np.float64)
     centred = window - window.mean()
-    return centred / centred.std() if centred.std() > 0 else centred
+    return centred / centred.std() if window.max() > window.min() else np.zeros_like(window)
+
+
+def magnitudes(window: np.ndarray) -> np.ndarray:
+    """The discrete Fourier transform by its definition."""
+    window = np.asarray(window, dtype=np.float64)
+    length = len(window)
+    times = np.arange(length)
+    return np.array(
+        [abs(np.sum(window * np.exp(-2j * np.pi * bin_ * times / length))) / length for bin_ in range(length // 2)]
+    )
+
+
+def prepared(signal: np.ndarray, length: int, stride: int, kind: str) -> np.ndarray:
+    rows = []
+    start = 0
+    while start + length <= len(signal):
+        window = signal[start : start + length]
+        rows.append(unit(window if kind == "time" else magnitudes(window)))
+        start += stride
+    return np.array(rows)
 
 
 def log_spectrum(window: np.ndarray, bands: int) -> np.ndarray:

@@ -82,7 +82,6 @@ class DataSettings:
 
     preparation: Preparation
     split: Split
-    channel: str | None
     balance: bool
     choices: tuple[Choice, ...] = ()
     warnings: tuple[str, ...] = ()  # what may spoil the result
@@ -150,7 +149,7 @@ def measure(
     if entries:
         names = list(tried(progress(entries), FolderEntry.channels, problems))
         channel = usual_channel([listed for _, listed in names], channel)
-        read = tried((entry for entry, _ in names), lambda entry: entry.recording(channel), problems)
+        read = tried((entry for entry, _ in names), lambda entry: entry.with_channel(channel).read(), problems)
     else:
         read = tried(progress(catalogue.entries), lambda entry: entry.read(), problems)
     measured = [
@@ -228,7 +227,7 @@ def paper_settings(requested: Requested) -> DataSettings:
     """The paper's settings where no others are requested: for the named datasets."""
     length = requested.window or USUAL
     preparation = Preparation(requested.input, length, requested.stride, requested.rate)
-    return DataSettings(preparation, Split(requested.split or "window"), requested.channel, bool(requested.balance))
+    return DataSettings(preparation, Split(requested.split or "window"), bool(requested.balance))
 
 
 def choose_settings(
@@ -326,7 +325,7 @@ def choose(
     choices = tuple(Choice(name, value) for name, value in values.items() if name not in asked)
     resampled = requested.rate is not None or len(recorded_at) > 1
     preparation = Preparation(text, length, None if stride == length else stride, rate if resampled else None)
-    return DataSettings(preparation, split, channel, balance, choices, tuple(warnings))
+    return DataSettings(preparation, split, balance, choices, tuple(warnings))
 
 
 def _by_class(recordings: Measurements, length: int, stride: int) -> Counter[str]:

@@ -79,7 +79,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that is missing or cannot be used, and the sentence that says so."""
+    """A file that is missing or cannot be used, and the sentence that says so.
+
+    >>> Problem("a.wav", "a.wav: holds no samples; record it again").origin
+    'a.wav'
+    """
 
     origin: str
     sentence: str

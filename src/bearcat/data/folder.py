@@ -35,11 +35,12 @@ from bearcat.data.datasets import (
 from bearcat.data.formats import FORMATS, STATING, read_signals
 from bearcat.data.manifest import ManifestRow, manifest_in, read_manifest
 from bearcat.data.recording import Recording, RecordingInfo, stated_speed, stretch
-from bearcat.data.signals import KEPT_BYTES, Signals, chosen_channel, reading
+from bearcat.data.signals import Signals, chosen_channel, reading
 from bearcat.errors import RANGES, InputError, check_range, shown, suggest
 from bearcat.storage import real_path
 
 FOLDERS_ABOVE = 3  # a recording, whose names may say its speed
+KEPT_BYTES = 2**29  # of decoded files that are kept to be read again
 
 
 class FileReader:
@@ -71,15 +72,15 @@ class FolderEntry(Entry):
         names = [name for name in self.reader.signals(self.row).channels if name != self.row.rpm_channel]
         return names if self.row.channel is None else [chosen_channel(self.origin, names, self.row.channel)]
 
-    def recording(self, channel: str | None = None) -> Recording:
-        """The recording of this channel; without a name, of the only one there is."""
+    def recording(self) -> Recording:
+        """The recording of its channel; without a name, of the only one there is."""
         row, signals = self.row, self.reader.signals(self.row)
         channels = dict(signals.channels)
         speed = None if row.rpm_channel is None else channels.pop(row.rpm_channel, None)
         if row.rpm_channel is not None and speed is None:
             wrong = f"the speed '{row.rpm_channel}' is neither a number nor a channel"
             raise InputError(f"{row.origin}: {wrong}{suggest(row.rpm_channel, channels)}", "rpm")
-        name = chosen_channel(row.origin, channels, row.channel or channel)
+        name = chosen_channel(row.origin, channels, row.channel)
         if speed is not None:
             speed = row.part(stretch(speed, len(channels[name])))
         listed, usual = (None, row.rpm) if row.rpm_given else (row.rpm, None)
@@ -97,9 +98,8 @@ def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:
     """A recording of a folder that can be read."""
     version = 4 if row.path.suffix.lower() in STATING else 2
     identity = f"folder-{version} {row.info()} {row.start} {row.stop}" + (f" × {row.gain}" if row.gain != 1 else "")
-    entry = FolderEntry(
-        row.domain, row.label, row.origin, row.path, identity, lambda: entry.recording(), row, reader
-    )  # fmt: skip
+    known = row.domain, row.label, row.origin, row.path, identity
+    entry = FolderEntry(*known, lambda: entry.recording(), row, reader)
     return entry
 
 
@@ -219,18 +219,18 @@ def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: S
     rows = list[ManifestRow]()
     tops = {root / folder: Path(Path(folder).name) for folder in folders} or {root: Path()}
     for path, top in sorted((path, folder) for folder in tops for path in folder.rglob("*")):
-        place = tops[top] / path.relative_to(top)
-        if path.is_dir() or any(part.startswith((".", "__")) for part in place.parts):
+        below = tops[top] / path.relative_to(top)
+        if path.is_dir() or any(part.startswith((".", "__")) for part in below.parts):
             continue
-        origin = shown(place.as_posix())
-        domain, label, *_ = (*map(shown, place.parts[:-1]), None, None)
+        origin = shown(below.as_posix())
+        domain, label, *_ = (*map(shown, below.parts[:-1]), None, None)
         problem = None
         if not inside(root, path):
             problem = f"leads outside {root}; copy the file into the folder"
         elif path.suffix.lower() not in FORMATS:
             notes.append(f"{origin}: left out, '{path.suffix}' is none of {', '.join(FORMATS)}")
             continue
-        elif len(place.parts) not in (2, 3):
+        elif len(below.parts) not in (2, 3):
             problem = "expected at <domain>/<label>/ or <domain>/; move it there"
         if problem is not None:
             problems.append(Problem(origin, f"{origin}: {problem}", domain or "", label))

@@ -110,7 +110,7 @@ STATING = (".npz", ".mat", ".h5", ".hdf5")  # in which a number may state the sp
 
 
 def read_channels(path: Path | str, origin: str, most: int = MOST_BYTES) -> Signals:
-    """Channels of a file, of at most so many bytes, whose suffix says the format; `origin` is its name in errors."""
+    """The channels of a file of at most so many bytes; its suffix says the format, `origin` is its name in errors."""
     path, too_large = Path(path), f"{origin}: has more than {most >> 20} MiB; cut it into shorter recordings"
     suffix = path.suffix.lower()
     if not suffix.lstrip(".") or suffix[1:].isdigit():  # a name without one, or that ends with a time: plain text
@@ -127,15 +127,14 @@ def read_channels(path: Path | str, origin: str, most: int = MOST_BYTES) -> Sign
             if size > most:
                 raise TooLargeError(too_large)
             signals = READERS[suffix](file, origin)
-    names = list(signals.channels)
-    if not names:
+    if not signals.channels:
         raise InputError(f"{origin}: holds no numeric signal")
-    if len(names) > MOST_CHANNELS:
-        many = f"has {len(names)} columns, more than {MOST_CHANNELS}"
+    if len(signals.channels) > MOST_CHANNELS:
+        many = f"has {len(signals.channels)} columns, more than {MOST_CHANNELS}"
         raise InputError(f"{origin}: {many}; transpose the table, or cut it into files")
     check_range("rate", signals.rate, origin)
     with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf, and is named where it is used
-        channels = {name: np.ascontiguousarray(signals.channels[name], dtype=np.float32) for name in names}
+        channels = {name: np.ascontiguousarray(samples, dtype=np.float32) for name, samples in signals.channels.items()}
     if sum(samples.nbytes for samples in channels.values()) > most:
         raise TooLargeError(too_large)
     return replace(signals, channels=channels)
@@ -168,7 +167,7 @@ def is_risky(path: Path) -> bool:
 
 
 def read_signals(path: Path, origin: str | None = None, seconds: float = DAY) -> Signals:
-    """Channels of a file; a child reads risky formats, and ends after these seconds."""
+    """The channels of a file; a child reads risky formats, and ends after these seconds."""
     origin = origin or str(path)
     if is_risky(path) and sys.platform != "win32":
         return _by_child(path, origin, seconds)
@@ -185,8 +184,10 @@ def _limit(path: Path) -> int:
 
 def _by_child(path: Path, origin: str, seconds: float) -> Signals:
     """What a child reads. InputError where it refuses the file or died of it."""
-    order: dict[str, Any] = {"path": str(path.absolute()), "origin": origin, "seconds": max(seconds, 0.001)}
-    order |= {"memory": _limit(path), "most": min(MOST_BYTES, _limit(path))}
+    order = {
+        "path": str(path.absolute()), "origin": origin, "memory": _limit(path), "most": min(MOST_BYTES, _limit(path)),
+        "seconds": max(seconds, 0.001),
+    }  # fmt: skip
     until = time.monotonic() + seconds
     ours, theirs = socket.socketpair()
     with Connection(ours.detach()) as connection:  # closing it ends the child
@@ -203,11 +204,11 @@ def _by_child(path: Path, origin: str, seconds: float) -> Signals:
         with theirs, suppress(OSError):  # receiving will say what happened
             socket.send_fds(_forking_process(), [b"."], [theirs.fileno()])
             connection.send_bytes(json.dumps(order).encode())
-        said = json.loads(answer())
-        if "problem" in said:
-            raise (TooLargeError if said["large"] else InputError)(said["problem"], said["field"])
-        channels = {name: np.frombuffer(answer(), dtype=np.float32) for name in said["names"]}
-        return Signals(origin, channels, said["rate"], said["rpm"])
+        head = json.loads(answer())
+        if "problem" in head:
+            raise (TooLargeError if head["large"] else InputError)(head["problem"])
+        channels = {name: np.frombuffer(answer(), dtype=np.float32) for name in head["names"]}
+        return Signals(origin, channels, head["rate"], head["rpm"])
 
 
 def _forking_process() -> socket.socket:
@@ -280,9 +281,8 @@ def _limit_process(memory: int, seconds: float) -> None:
 def _answers(order: dict[str, Any]) -> Iterator[bytes]:
     """What is known of the file, then the samples of each channel; or why it is refused."""
     try:
-        signals = read_channels(*(order[name] for name in ("path", "origin", "most")))
+        signals = read_channels(order["path"], order["origin"], order["most"])
         yield json.dumps({"rate": signals.rate, "rpm": signals.rpm, "names": list(signals.channels)}).encode()
         yield from (samples.tobytes() for samples in signals.channels.values())
     except InputError as error:
-        large = isinstance(error, TooLargeError)
-        yield json.dumps({"problem": str(error), "field": error.field, "large": large}).encode()
+        yield json.dumps({"problem": str(error), "large": isinstance(error, TooLargeError)}).encode()

@@ -146,8 +146,8 @@ def _read_text(file: Path) -> list[list[str]]:
 
 def _read_row(root: Path, path: Path, texts: Mapping[str, str]) -> ManifestRow:
     """One recording; InputError names the column that is wrong."""
-    said = {column: text for column, text in texts.items() if text}
-    row = Columns.of(**{column: _plain_number(text) if column in NUMBERS else text for column, text in said.items()})
+    given = {column: text for column, text in texts.items() if text}
+    row = Columns.of(**{column: _plain_number(text) if column in NUMBERS else text for column, text in given.items()})
     domain, start = row.domain or row.machine, row.start or 0
     if not row.path or not domain:
         raise InputError("path and domain must not be empty")
@@ -158,10 +158,11 @@ def _read_row(root: Path, path: Path, texts: Mapping[str, str]) -> ManifestRow:
     if row.stop is not None and row.stop <= start:
         raise InputError(f"{row.stop} must be greater than 'start' ({start})", "stop")
     # a.wav, where it is written as .\a.wav
-    name = shown(path.relative_to(root).as_posix()) if path.is_relative_to(root) else row.path
-    origin = _origin(name, row.channel, start, row.stop)
+    file = shown(path.relative_to(root).as_posix()) if path.is_relative_to(root) else row.path
+    origin = _origin(file, row.channel, start, row.stop)
     unit, gain = _calibration(row)
-    kept: dict[str, Any] = {field.name: getattr(row, field.name) for field in fields(ManifestRow) if field.name in said}
+    names = given.keys() & {field.name for field in fields(ManifestRow)}
+    kept: dict[str, Any] = {name: getattr(row, name) for name in names}
     bearing = find_bearing(row.bearing) if row.bearing and row.bearing.lower() != UNKNOWN else None
     kept |= {"path": path, "domain": domain, "origin": origin, "bearing": bearing, "gain": gain}
     kept |= {"rpm": None, "rpm_channel": row.rpm} if isinstance(row.rpm, str) else {}

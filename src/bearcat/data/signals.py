@@ -26,7 +26,6 @@ Samples = NDArray[Any]
 
 STRETCH = 2**14  # times whose spacing is checked together
 SOME_NAMES = 30  # of channels, listed in a sentence
-KEPT_BYTES = 2**29  # of decoded files that are kept to be read again
 MOST_CHANNELS = 1000  # of a file; more are windows that were cut already, or a table that lies on its side
 
 
