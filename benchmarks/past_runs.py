@@ -5,8 +5,8 @@
 
 grids/plant.toml has shifts of conditions, grids/specimen-trust.toml those of specimens and machines.
 
-A line is a run: its cell, the truth, every estimate, and what the network and each check model say of every target test
-window (a letter each).
+A line is a run: its cell, the truth, and what the network and each check model say of every target test window (a letter
+each).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import gzip
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ import numpy as np
 import torch
 
 from bearcat.adaptation import Library, RunSpec
-from bearcat.adaptation.evaluation import evaluate, run_evidence
+from bearcat.adaptation.evaluation import run_evidence
 from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.networks import predict
@@ -97,26 +96,18 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
     trained = train(runs, device)
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
     evidence = [run_evidence(split, spec.preparation.input) for spec, split in zip(specs, splits, strict=True)]
-    target = predict(trained.network, values)
-    found = evaluate(replace(trained, calibration=None), splits, evidence)
-    calibration = trained.source_calibration
-    logits = target[0] if calibration is None else calibration.apply(target[0])
-    confidence, predicted = (each.cpu().numpy() for each in logits.softmax(dim=-1).max(dim=-1))
+    logits, calibration = predict(trained.network, values)[0], trained.source_calibration
+    logits = logits if calibration is None else calibration.apply(logits)
+    predicted = logits.argmax(dim=-1).cpu().numpy()
     for number, (spec, split) in enumerate(zip(specs, splits, strict=True)):
-        held, run, finding = split.held_back, found[number], trained.findings[number]
-        labels, said = held.target_test_labels, predicted[number, : len(held.target_test)]
+        tested, labels = split.held_back.target_test, split.held_back.target_test_labels
+        of_run = predicted[number, : len(tested)]
         if (labels >= 0).any():
             yield {
                 "dataset": spec.data, "input": spec.preparation.input.partition(":")[0], "mix": kind_of(spec.mix),
                 "target": str(spec.mix), "task": str(spec.task), "seed": spec.seed, "method": spec.cell.method,
-                "shift": split.trust_shift, "source": round(run.evidence.source.value, 5) if run.evidence.source else None,
-                "classes": len(split.classes), "truth": float((said == labels)[labels >= 0].mean()),
-                "accuracy": {name: rounded(each) for name, each in run.estimates.accuracy.items()},
-                "familiarity": dict(run.estimates.familiarity), "matching": finding and finding.to_dict(),
-                "broken": not run.evidence.finite or run.evidence.one_class is not None,
-                "labels": letters(labels), "recording": letters(held.target_test.recording),
-                "predicted": letters(said),
-                "confidence": letters((25 * confidence[number, : len(held.target_test)]).astype(int)),
+                "shift": split.trust_shift, "truth": float((of_run == labels)[labels >= 0].mean()),
+                "recording": letters(tested.recording), "predicted": letters(of_run),
                 "checks": {name: letters(codes) for name, codes in evidence[number].checks.items()},
             }  # fmt: skip
 
@@ -134,10 +125,6 @@ def kind_of(mix: Mix) -> str:
 def letters(codes: Iterable[int]) -> str:
     """A letter for each code from 0 on; "-" where there is none."""
     return "".join("-" if code == UNKNOWN else chr(ord("A") + code) for code in codes)
-
-
-def rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 5)
 
 
 def read_lines(paths: Iterable[Path]) -> list[dict[str, Any]]:

@@ -84,7 +84,7 @@ def ready(runs: int) -> Iterator[Callable[[], None]]:
     from bearcat.fast.stacked import path_of
 
     trained, data = recipe(10), noise(3 * BATCH, BATCH)
-    state = begin([loop.Run(trained, data, seed) for seed in range(runs)], device(), None, None)
+    state = begin([loop.Run(trained, data, seed) for seed in range(runs)], device())
     path = path_of(state.student)
     with torch_settings(state.precision, device()):
         state.epoch = trained.schedule.epochs

@@ -18,18 +18,12 @@ from bearcat.report import Result, read_result
 
 def tiny_run(folder: Path) -> None:
     """A run to read, for those who have none yet."""
-    import torch
+    import bearcat
 
-    from bearcat.adaptation import RunSpec, make_recipe
-    from bearcat.adaptation.run import run_stack
-    from bearcat.data import Preparation, Simulated, Task
-
-    bearing = Simulated(seconds=1.0, severities=(4.0,), faults=("inner", "outer"))
-    name = "CAT-Temperature"
-    recipe = make_recipe(name, "frequency", epochs=6)
-    task = Task("N15_M07_F10", "N15_M07_F04")
-    spec = RunSpec("simulated", bearing, task, name, recipe, Preparation("frequency", 256))
-    run_stack([spec], [folder], torch.device("cpu"))
+    bearcat.adapt(
+        "N15_M07_F10", "N15_M07_F04", data="simulated", method="CAT-Temperature", input="frequency", window=256,
+        epochs=6, out=folder, settings={"seconds": 1, "severities": 4, "faults": "inner,outer"},
+    )  # fmt: skip
 
 
 def describe(result: Result) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +18,7 @@ from bearcat.cat.teacher import SelfTraining
 from bearcat.diagnosis.decision import Estimate, ModelEvidence, decide
 from bearcat.diagnosis.pooling import Pooled
 from bearcat.diagnosis.recording import Diagnosis
-from bearcat.record import Record
+from bearcat.record import DomainScores, Record, Scores
 from bearcat.report import Cell, Result
 from bearcat.storage import digest
 from tests.pooled import by_model
@@ -121,6 +121,13 @@ def bare_record() -> Record:
     """A record whose folder is gone."""
     with TemporaryDirectory() as place:
         return made_result(Path(place) / "run", Cell("paderborn", "time", "a→b", "DANN", 0)).record
+
+
+def scored(method: str, task: str, seed: int, accuracy: float | None, ece: float | None = 0.1) -> Result:
+    """A run with these scores on the target, or without labels; it has no folder, so no curves."""
+    scores = None if accuracy is None else DomainScores(accuracy, ece, ece)
+    made = replace(bare_record(), scores=Scores(None, scores))
+    return Result(Cell("paderborn", "time", task, method, seed), made, Path("nowhere"))
 
 
 def _estimates(expected: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`bearcat adapt`: what it writes and refuses; each step is done once, and a killed command goes on to the same bytes."""
+"""`bearcat adapt`: what it writes and refuses; each step is done once, a killed command goes on to the same bytes."""
 
 from __future__ import annotations
 
@@ -104,8 +104,9 @@ def test_two_sources_adapt_to_a_third_machine_without_labels_and_every_choice_is
             file = os.fsdecode(b"\xff.npz") if (name, domain) == ("healthy", "=fan") else f"{name}.npz"
             np.savez(place / file, x=signal, fs=16_000.0)
     out = tmp_path / "out"
-    words = ["adapt", "--data", tmp_path / "mine", "--source", "mill-1500rpm", "--source", "fan-1500rpm", "--target",
-             "=fan", "--input", "frequency", "--window", "256", "--epochs", "2", "--method", "dense-MCC", "--out", out]  # fmt: skip
+    shortest = ["--input", "frequency", "--window", "256", "--epochs", "2", "--method", "dense-MCC"]
+    words = ["adapt", "--data", tmp_path / "mine", "--source", "mill-1500rpm", "--source", "fan-1500rpm", *shortest]
+    words += ["--target", "=fan", "--out", out]
     result = bearcat(*words, pictures=False)
     assert result.returncode == 0, result.stderr
     assert "no labels" in result.stdout

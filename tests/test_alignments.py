@@ -52,43 +52,35 @@ def parts(values: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
     return array[: SIZES[0]], array[SIZES[0] :]
 
 
-def test_moment_matching_is_the_twins(view):
+def test_losses_are_their_twins(view):
     (source, target), logits = parts(view.features), parts(view.logits)
-    likely = [softmax(part, axis=1) for part in logits]
-    for kind, expected in (
-        (KernelMatching, reference.kernel_discrepancy([source], [target], [None])),
-        (JointMatching, reference.kernel_discrepancy([source, likely[0]], [target, likely[1]], [None, [1.68]])),
-        (CovarianceMatching, reference.coral(*logits)),
+    likely, labels = [softmax(part, axis=1) for part in logits], view.labels.numpy()
+    unit = view.features.numpy() / np.linalg.norm(view.features, axis=1, keepdims=True)
+    every, selected = [*labels, *view.pseudo_labels.tolist()], view.selected.numpy()
+    kernels = [source], [target], [None]
+    joint = [source, likely[0]], [target, likely[1]], [None, [1.68]]
+    uniform_loss, before = reference.uniformity(logits[1]), replace(view, selected=None)
+    taught, agreed = (
+        replace(view, probabilities=torch.from_numpy(part)) for part in (likely[0][: SIZES[1]], likely[1])
+    )
+    squares = ((likely[1] - likely[0][: SIZES[1]]) ** 2).mean(axis=1)[selected]
+    # At half of the ramp, so that a weight of 2 is one of 1; triplets, uniformity and the teacher have no ramp.
+    for loss, given, expected in (
+        (KernelMatching(weight=2.0), view, reference.kernel_discrepancy(*kernels)),
+        (JointMatching(weight=2.0), view, reference.kernel_discrepancy(*joint)),
+        (CovarianceMatching(weight=2.0), view, reference.coral(*logits)),
+        (Triplet(2.0, 0.4), view, 2 * reference.triplet(unit, every, [True] * SIZES[0] + selected.tolist(), 0.4)),
+        (Uniformity(1.0), view, uniform_loss),
+        (Uniformity(1.0, scaled=True), view, selected.mean() * uniform_loss),
+        (Uniformity(1.0, scaled=True), before, 0),
+        (SelfTraining(3.0, objective="squared"), taught, 3 * squares.sum() / SIZES[1]),
+        (SelfTraining(3.0, objective="squared"), agreed, 0),
     ):
-        assert float(kind(weight=3.0).loss(view)) == pytest.approx(1.5 * expected, rel=1e-6), kind
-
-
-def test_transport_costs_what_linear_programming_says(view):
-    sharp = Transport(features=0.1, labels=0.7, smoothing=0.002, rounds=2000)
-    smooth = Transport(features=0.1, labels=0.7)
-    full = replace(view, ramp=torch.ones_like(view.ramp))
-    (source, target), (_, logits) = parts(view.features), parts(view.logits)
-    least = reference.least_transport(reference.joint_cost(source, view.labels.numpy(), target, logits, 0.1, 0.7))
-    assert float(sharp.loss(full)) == pytest.approx(least, rel=0.01)
-    assert float(smooth.loss(full)) == pytest.approx(least, rel=0.2)
-
-
-def test_triplets_are_the_twins(view):
-    labels = [*view.labels.tolist(), *view.pseudo_labels.tolist()]
-    counts = [True] * SIZES[0] + view.selected.tolist()
-    features = view.features.numpy()
-    features = features / np.linalg.norm(features, axis=1, keepdims=True)
-    expected = reference.triplet(features, labels, counts, 0.4)
-    assert float(Triplet(2.0, 0.4).loss(view)) == pytest.approx(2 * expected)
-
-
-def test_uniformity_is_the_twins_and_least_for_equal_shares(view):
-    plain, scaled = Uniformity(1.0), Uniformity(1.0, scaled=True)
-    expected = reference.uniformity(parts(view.logits)[1])
-    assert float(plain.loss(view)) == pytest.approx(expected)
-    assert float(scaled.loss(view)) == pytest.approx(view.selected.double().mean().item() * expected)
-    assert scaled.loss(replace(view, selected=None)) == 0
-    assert plain.loss(replace(view, logits=torch.zeros_like(view.logits))) < plain.loss(view)
+        assert float(loss.loss(given)) == pytest.approx(expected, rel=1e-6), loss
+    least = reference.least_transport(source, labels, target, logits[1], 0.1, 0.7)
+    smooth = Transport(weight=2.0, features=0.1, labels=0.7)
+    for loss, near in ((smooth, 0.2), (replace(smooth, smoothing=0.002, rounds=2000), 0.01)):
+        assert float(loss.loss(view)) == pytest.approx(least, rel=near)
 
 
 def test_cdan_reads_the_outer_product_and_entropy_weights_sure_windows(view):
@@ -134,15 +126,6 @@ def test_the_critic_is_scored_by_means_and_its_slope(view):
     source, target = (critic(torch.from_numpy(part)).mean().item() for part in parts(view.features))
     slope = ((critic.weight.norm() - 1) ** 2).item()  # of a linear critic, everywhere
     assert found.item() == pytest.approx(target - source + 10 * slope, rel=1e-5)
-
-
-def test_the_consistency_loss_is_the_squared_difference_of_probabilities(view):
-    chosen = SelfTraining(3.0, objective="squared")
-    asked = replace(view, probabilities=view.source_logits[: SIZES[1]].softmax(-1))
-    source, target = (softmax(part, axis=1) for part in parts(view.logits))
-    each = ((target - source[: SIZES[1]]) ** 2).mean(axis=1)[view.selected.numpy()]
-    assert float(chosen.loss(asked)) == pytest.approx(3 * each.sum() / SIZES[1])
-    assert chosen.loss(replace(view, probabilities=view.target_logits.softmax(-1))) == 0
 
 
 def test_adabn_is_source_only_with_the_targets_statistics():

@@ -6,6 +6,8 @@ import ast
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import bearcat
 
 ROOT = Path(bearcat.__file__).parent
@@ -57,23 +59,15 @@ def layer_of(name: str, layers: list[set[str]]) -> int:
     return matches[0]
 
 
-def test_imports_point_upwards_only():
-    for path in ROOT.rglob("*.py"):
-        name = path.relative_to(ROOT).with_suffix("").parts[0]
-        if name == "__init__":  # its imports are for type checkers
-            continue
-        for other in imported(path) - {"bearcat"}:
-            assert layer_of(other.split(".")[1], LAYERS) <= layer_of(name, LAYERS), f"{path.name} imports {other}"
-
-
-def test_inside_data_too():
-    for path in (ROOT / "data").rglob("*.py"):
-        for other in imported(path):
-            part = other.split(".")[2:] or (["__init__"] if other == "bearcat.data" else [])
-            if part and path.stem != "__init__":
-                assert layer_of(part[0], DATA_LAYERS) <= layer_of(path.stem, DATA_LAYERS), (
-                    f"{path.name} imports {other}"
-                )
+@pytest.mark.parametrize(("package", "layers"), [("bearcat", LAYERS), ("bearcat.data", DATA_LAYERS)])
+def test_imports_point_upwards_only(package, layers):
+    folder = ROOT.parent / package.replace(".", "/")
+    for path in folder.rglob("*.py"):
+        name = path.relative_to(folder).with_suffix("").parts[0]
+        for other in imported(path) - {"bearcat"} if name != "__init__" else ():  # whose imports are for type checkers
+            if f"{other}.".startswith(f"{package}."):
+                part = other.removeprefix(package).lstrip(".").partition(".")[0] or "__init__"
+                assert layer_of(part, layers) <= layer_of(name, layers), f"{path.name} imports {other}"
 
 
 def test_no_source_file_can_execute_what_it_reads():

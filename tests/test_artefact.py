@@ -27,16 +27,13 @@ REFUSED = Decision("do not use", 0.4, (0.2, 0.6), ("training broke down",))
 
 def calibration_of(kind: str | None, classes: int, seed: int = 0) -> Calibration | None:
     """A fitted map of each form that calibrators make."""
+    drawn, made = torch.Generator().manual_seed(seed), Calibration.identity(1, classes)
     if kind is None:
         return None
-    drawn = torch.Generator().manual_seed(seed)
-    made = Calibration.identity(1, classes)
     if kind == "temperature":
         return replace(made, scale=made.scale / 2.5)
-    scale, bias = (
-        torch.rand(1, classes, generator=drawn).double() + 0.5,
-        torch.randn(1, classes, generator=drawn).double(),
-    )
+    scale = torch.rand(1, classes, generator=drawn).double() + 0.5
+    bias = torch.randn(1, classes, generator=drawn).double()
     if kind == "vector":
         return replace(made, scale=scale, bias=bias)
     matrix = torch.eye(classes).double() + 0.3 * torch.randn(1, classes, classes, generator=drawn).double()
@@ -110,44 +107,35 @@ def test_what_a_model_is_familiar_with_is_saved_in_few_bytes_and_comes_back(tmp_
     assert sizes[1] - sizes[0] < 600_000, "1024 windows of 256 + 32 numbers at two bytes, however many there were"
 
 
-def test_a_changed_word_a_foreign_weight_and_a_newer_format_are_refused(tmp_path):
-    folder = tmp_path / "model"
+def test_a_folder_that_was_changed_or_is_none_is_refused(tmp_path):
+    folder, other = tmp_path / "model", tmp_path / "other"
     save_model(folder, made_model())
-    metadata = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps(metadata | {"classes": ["inner", "healthy", "outer"]}))
-    with pytest.raises(InputError, match="model.json was changed"):
-        load_model(folder)
-    for number, word in ((99, "a newer bearcat"), (1, "an older bearcat")):
-        (folder / "model.json").write_text(json.dumps(metadata | {"format": number}))
-        with pytest.raises(InputError, match=word):
+    save_model(other, made_model(seed=1))
+    metadata, weights = json.loads((folder / "model.json").read_text()), (other / "weights.safetensors").read_bytes()
+    for changed, sentence in (
+        ({"classes": ["inner", "healthy", "outer"]}, "model.json was changed"), ({"format": 99}, "a newer bearcat"),
+        ({"format": 1}, "an older bearcat"),
+    ):  # fmt: skip
+        (folder / "model.json").write_text(json.dumps(metadata | changed))
+        with pytest.raises(InputError, match=sentence):
             load_model(folder)
     (folder / "model.json").write_text(json.dumps(metadata))
     load_model(folder)
-    save_model(tmp_path / "other", made_model(seed=1))
-    (folder / "weights.safetensors").write_bytes((tmp_path / "other" / "weights.safetensors").read_bytes())
+    (folder / "weights.safetensors").write_bytes(weights)
     with pytest.raises(InputError, match="weights.safetensors does not match"):
         load_model(folder)
-
-
-def test_a_file_or_nothing_is_no_model_folder(tmp_path):
-    (tmp_path / "file").write_text("x")
-    for name in ("file", "nothing", "."):
+    (folder / "weights.safetensors").unlink()
+    with pytest.raises(InputError, match="damaged model folder"):
+        load_model(folder)
+    for name in (".", "nothing", "other/model.json"):
         with pytest.raises(InputError, match="is no model folder"):
             load_model(tmp_path / name)
-    save_model(tmp_path / "model", made_model())
-    (tmp_path / "model" / "weights.safetensors").unlink()
-    with pytest.raises(InputError, match="damaged model folder"):
-        load_model(tmp_path / "model")
 
 
 @pytest.mark.parametrize("calibration", [None, "temperature", "vector", "matrix"])
-@pytest.mark.parametrize(
-    ("kind", "encoder", "channels"),
-    [
-        ("physics:use=band-kurtosis", "dense:widths=24,16", 2), ("physics:use=band-kurtosis", "linear", 1),
-    ],
-)  # fmt: skip
-def test_numpy_runs_dense_layers_as_torch_does(tmp_path, kind, encoder, channels, calibration):
+@pytest.mark.parametrize(("encoder", "channels"), [("dense:widths=24,16", 2), ("linear", 1)])
+def test_numpy_runs_dense_layers_as_torch_does(tmp_path, encoder, channels, calibration):
+    kind = "physics:use=band-kurtosis"
     made = made_model(kind, 301, calibration, channels, encoder=encoder)
     mean = torch.randn(1, channels, made.preparation.points)
     made.network.scaling = InputScaling(mean, mean.abs() + 0.5)

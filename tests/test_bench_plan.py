@@ -11,6 +11,7 @@ import pytest
 from bearcat.adaptation import Library
 from bearcat.bench import identify, open_store
 from bearcat.bench.grid import plan, read_grid
+from bearcat.cat.teacher import SelfTraining
 from bearcat.errors import InputError
 
 GRIDS = Path(__file__).parents[1] / "grids"
@@ -35,17 +36,14 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_every_grid_can_be_planned(monkeypatch, real_data):
-    monkeypatch.setenv("BEARCAT_DATA", str(real_data("cwru").parent))
-    for path in GRIDS.glob("*.toml"):
-        assert plan(read_grid(path)), path
-
-
-def test_the_grid_of_the_page_is_one(tmp_path):
+def test_every_grid_can_be_planned_and_that_of_the_page_can_be_read(tmp_path, monkeypatch, real_data):
     page = (GRIDS.parent / "docs" / "benchmark.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (grid,) = read_grid(written(tmp_path, example))
     assert [method.name for method in grid.all_methods] == ["source-only", "DANN", "AT, τ=0.95"]
+    monkeypatch.setenv("BEARCAT_DATA", str(real_data("cwru").parent))
+    for path in GRIDS.glob("*.toml"):
+        assert plan(read_grid(path)), path
 
 
 def test_the_paper_is_960_runs_as_the_published_code_does_them_without_reading_data(tmp_path):
@@ -86,10 +84,8 @@ def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
         '[[method]]\nname = "AT, undropped"\nmethod = "AT"\nset.teacher.dropout = false\nset.dropout = 0\n'
     )
     first, _, other, _ = plan(read_grid(written(tmp_path, text)))
-    tau = first.to_dict()["recipe"]["ingredients"]["labels"]["tau"]
-    assert (first.cell.method, first.recipe_name, tau) == ("AT, τ=0.95", "AT", 0.95)
-    labels = other.to_dict()["recipe"]["ingredients"]["labels"]
-    assert (labels["teacher"]["dropout"], other.recipe.dropout) == (False, 0.0)
+    assert (first.cell.method, first.recipe_name, first.recipe.find(SelfTraining).tau) == ("AT, τ=0.95", "AT", 0.95)
+    assert (other.recipe.find(SelfTraining).teacher.dropout, other.recipe.dropout) == (False, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +102,9 @@ def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
         (("epochs = 2", "epochs = 0"), ["epochs", "at least 1"]),
         (("epochs = 2", "epochs = 2.5"), ["'epochs'", "whole number"]),
         (('["frequency"]', '["frequenzy"]'), ["'frequenzy'", "'frequency'?"]),
-        (('["N15_M07_F10:N09_M07_F10"]', '"some"'), ["task 1", '"A:B"']),
         (('["N15_M07_F10:N09_M07_F10"]', '["N15_M07_F10"]'), ["task 1", '"A:B"']),
         (('["N15_M07_F10:N09_M07_F10"]', '["a:a"]'), ["'a'", "two different domains"]),
         (("title", "split = { scheme = 'blok' }\ntitle"), ["split", "'blok'", "'block'?"]),
-        (("title", "method = [{ method = 'AT', sett = 1 }]\ntitle"), ["method 1", "sett'", "'set'?"]),
         (("title", "method = [{ method = 'AT', set.labels.ta = 1 }]\ntitle"), ["method 'AT'", "'ta'", "'tau'?"]),
         (("title", "method = [{ name = 'x' }]\ntitle"), ["method 1", "'method' is missing"]),
         (("title = ", "title "), ["TOML"]),
@@ -169,14 +163,11 @@ def test_a_changed_setting_changes_every_run_s_name(tmp_path):
 
 def test_what_does_not_determine_a_result_does_not_change_a_run_s_name(tmp_path):
     before = names(written(tmp_path, SMALL))
-    other = SMALL.replace('"small"', '"another title"').replace(
-        'methods = ["source-only", "DANN"]',
-        'method = [{ name = "plain", method = "source-only" }, { name = "mine", method = "DANN" }]',
-    )
+    renamed = 'method = [{ name = "plain", method = "source-only" }, { name = "mine", method = "DANN" }]'
+    other = SMALL.replace('"small"', '"another title"').replace('methods = ["source-only", "DANN"]', renamed)
     assert names(written(tmp_path, other)) == before
     assert names(written(tmp_path, SMALL.replace("seeds = 2", "seeds = [0, 1]"))) == before
-    more = names(written(tmp_path, SMALL.replace("seeds = 2", "seeds = 3")))
-    assert {*before} < {*more}
+    assert {*before} < {*names(written(tmp_path, SMALL.replace("seeds = 2", "seeds = 3")))}
 
 
 def recorded(root: Path, domains: str) -> Path:

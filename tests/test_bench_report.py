@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import html
 import re
-from dataclasses import replace
 from functools import cache
 from itertools import permutations
 from pathlib import Path
@@ -17,12 +16,11 @@ from bearcat.bench.report import latex, score_table, write_bench_report
 from bearcat.bench.stats import compare
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.datasets import CONDITIONS
-from bearcat.record import DomainScores, Scores
 from bearcat.report import Cell, Missing, Result, caveats
 from bearcat.report.figures import ReportFigure
 from bearcat.report.pages import Table, TableEntry
 from tests.conftest import BLANK
-from tests.made_records import bare_record, made_result
+from tests.made_records import made_result, scored
 
 PAIRS = list(permutations(range(4), 2))
 PADERBORN = [f"{CONDITIONS[source]}→{CONDITIONS[target]}" for source, target in PAIRS]
@@ -30,19 +28,12 @@ EIGHT = ("source-only", "DANN", "DANN*", "AT*", "CAT*-Temperature", "CAT*-CPCS",
 ATTACK = "<script>document.title='taken'</script>"
 
 
-def result(method: str, task: str, seed: int, accuracy: float, ece: float = 0.1, **record) -> Result:
-    """Without a folder: no curves."""
-    scores = DomainScores(accuracy, ece, ece)
-    made = replace(bare_record(), scores=Scores(None, scores), **record)
-    return Result(Cell("paderborn", "time", task, method, seed), made, Path("nowhere"))
-
-
 @cache
 def grid(methods=EIGHT, tasks=tuple(PADERBORN), seeds=5) -> tuple[Result, ...]:
     """Each method two points above the one before, tasks of different difficulty, a little noise."""
     random = np.random.default_rng(0)
     return tuple(
-        result(
+        scored(
             method, task, seed, 0.3 + 0.02 * better + 0.03 * easier + random.normal(0, 0.003),
             0.5 - 0.02 * better + random.normal(0, 0.003),
         )
@@ -78,7 +69,7 @@ def test_bold_is_the_best_of_a_column_and_the_equals_of_the_best_rank():
     results = [run for run in grid() if run.cell.method in ("source-only", "CAT*-CPCS")]
     noise = np.random.default_rng(1)
     results += [
-        result("CAT*-Vector", run.cell.task, run.cell.seed, run.score("target", "accuracy") + noise.normal(0, 0.01))
+        scored("CAT*-Vector", run.cell.task, run.cell.seed, run.score("target", "accuracy") + noise.normal(0, 0.01))
         for run in results
         if run.cell.method == "CAT*-CPCS"
     ]
@@ -175,14 +166,3 @@ def test_the_runs_are_a_tidy_table_and_a_second_report_leaves_nothing_of_the_fir
     after = {path.name for path in out.glob("[tf]*/*")}
     assert "rig-time-accuracy-tests.tex" in before - after
     assert not any("DANN" in name for name in after)
-
-
-def test_the_tasks_of_several_datasets_are_also_compared_together(tmp_path: Path, blank_figures):
-    results = [
-        made_result(tmp_path / f"{data}{method}", Cell(data, "time", "a→b", method, 0))
-        for data in ("one", "two")
-        for method in ("source-only", "DANN")
-    ]
-    text = write_bench_report("Two", results, [], tmp_path / "out").read_text(encoding="utf-8")
-    assert "all datasets, time input" in text
-    assert (tmp_path / "out" / "tables" / "all-datasets-time-accuracy-tests.tex").exists()

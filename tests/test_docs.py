@@ -1,4 +1,4 @@
-"""The documents: every page has a place on the site, links lead somewhere, and every command shown is run or excused."""
+"""The documents: every page has a place on the site, links lead somewhere, every command shown is run or excused."""
 
 from __future__ import annotations
 
@@ -26,24 +26,18 @@ PAST = ("LOG.md", "upgrade.md")  # which speak of what was
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
-def commands(command: Any = None, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Each command of the command line, by its words."""
-    command = command or typer.main.get_command(application())
-    for name, inner in getattr(command, "commands", {}).items():
-        if inner.hidden:  # what its group does without a name of a command
-            continue
-        if hasattr(inner, "commands"):
-            yield from commands(inner, (*before, name))
-        else:
-            yield (*before, name), inner
-    yield from ((before, inner) for inner in getattr(command, "commands", {}).values() if inner.hidden)
+    for name, command in group.commands.items():
+        words = before if command.hidden else (*before, name)  # what its group does without a name of a command
+        yield from commands(command, words) if hasattr(command, "commands") else [(words, command)]
 
 
-KNOWN = dict(commands())
+KNOWN = dict(commands(typer.main.get_command(application())))
 ROUND = str.maketrans("[]", "()")  # which are no links
 
 
-# Commands of pages that no test runs, by how they begin or what they hold, and what they need. Their options are checked.
+# Commands of pages that no test runs, by how they begin or what they hold, and what they need; options are checked.
 NOT_RUN = {
     r"make (demo|test|acceptance)": "an installation",
     r"pip install ": "the network",
@@ -173,12 +167,6 @@ def test_the_picture_is_drawn_from_the_results():
             assert drawn == found, "draw it anew: python benchmarks/draw_result.py"
 
 
-if __name__ == "__main__":
-    page = ROOT / "docs" / "commands.md"
-    head = page.read_text(encoding="utf-8").partition("## Options that several")[0]
-    page.write_text(head + page_of_commands(), encoding="utf-8")
-
-
 def test_what_is_added_takes_25_lines():
     page = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
     files = re.findall(r"^```python\n# (?:file: |examples/)(\S+)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
@@ -191,3 +179,9 @@ def test_every_extra_that_a_sentence_names_is_there():
     text = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     named = set(re.findall(r"bearcat\[(\w+)\]", text)) | set(re.findall(r'library\((?:"\w+"|name), "(\w+)"', text))
     assert {"formats", "serve", "watch"} <= named <= set(extras)
+
+
+if __name__ == "__main__":
+    page = ROOT / "docs" / "commands.md"
+    head = page.read_text(encoding="utf-8").partition("## Options that several")[0]
+    page.write_text(head + page_of_commands(), encoding="utf-8")

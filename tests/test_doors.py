@@ -21,18 +21,18 @@ from bearcat.data.folder import Folder, at_speeds
 from bearcat.data.recording import Recording, Windows
 from bearcat.data.windows import fingerprint
 from bearcat.deploy.opened import open_model
-from bearcat.deploy.serve import Served
+from bearcat.deploy.serve import answer
 from bearcat.diagnosis.fusion import FOLDER as GENERAL
 from bearcat.diagnosis.quality import Channel, Quality, check_quality
 from bearcat.errors import InputError
 from bearcat.report import read_result
+from bearcat.settings import ServeRequest
 from bearcat.watch.folder import WatchedFolder
 from tests.commands import bearcat as run
 from tests.golden.compare import differing
 from tests.golden.recordings import ORDERS, RPM, _wav, draw
 
 BEARING = "6205"
-KNOWN = ("--rpm", RPM, "--bearing", BEARING, "--format", "json")
 SAME = (
     "decision", "findings", "state", "class", "nearest", "confidence", "severity", "agreement", "windows", "unfamiliar",
     "familiar", "line", "probabilities", "physics", "general", "network", "rms", "speed", "family", "vibration", "bearing",
@@ -58,32 +58,28 @@ def by_python(found: bearcat.Diagnoses) -> dict[str, dict[str, Any]]:
 
 def by_http(path: Path, model: Path | None, **query: Any) -> dict[str, Any] | None:
     """The server's answer; None where it refuses the file."""
-    opened = None if model is None else open_model(model)
-    served = Served(opened)
+    opened, texts = None if model is None else open_model(model), {name: str(value) for name, value in query.items()}
     try:
-        texts = {name: str(value) for name, value in query.items()}
-        answer = served.answer(path, texts | {"filename": path.name}, 60)
+        return json.loads(json.dumps(answer(opened, path, texts | {"filename": path.name}, ServeRequest())))
     except InputError:
         return None
-    return json.loads(json.dumps(answer))
 
 
 def compare(folder: Path, model: Path, **query: Any) -> int:
     """Every file of a folder through the doors that take one file; how many were compared."""
     words = [word for name, value in query.items() for word in (f"--{name}", value)]
-    alone, several = (("diagnose",), None), (("predict", model), model)
-    for command, by in (alone, several):
+    for command, by in ((("diagnose",), None), (("predict", model), model)):
         for path in sorted(folder.iterdir()):
             printed = by_command(*command, path, *words, "--format", "json")
             called = by_python(bearcat.diagnose([path], model=by, **query))
             assert printed.keys() == called.keys()
             for name, row in printed.items():
                 assert_same(row, called[name], f"{command[0]} and Python: {name}")
-            answer = by_http(path, by, **query)
+            answered = by_http(path, by, **query)
             (only, *more) = printed.values()
-            if answer is not None and not more:
-                assert_same(only, answer, f"{command[0]} and HTTP: {path.name}")
-            assert answer is not None or more or only["state"] in ("unreadable", "not diagnosed"), path.name
+            if answered is not None and not more:
+                assert_same(only, answered, f"{command[0]} and HTTP: {path.name}")
+            assert answered is not None or more or only["state"] in ("unreadable", "not diagnosed"), path.name
     return len(list(folder.iterdir()))
 
 
@@ -103,22 +99,17 @@ def assert_predicted(out: Path, target: Path, *words: object) -> None:
         assert_same(row, predicted[name], f"adapt and predict: {name}")
 
 
-def watched(folder: Path, files: list[Path], store: Path, **query: Any) -> int:
-    """`watch` with one recording a point says what `diagnose` says of it; how many were compared."""
+def watched(folder: Path, files: Sequence[Path], **query: Any) -> bearcat.Fleet:
+    """`watch` with one recording a point says what `diagnose` says of it."""
     for number, path in enumerate(files):
-        (folder / f"machine-{number}" / "DE").mkdir(parents=True)
-        shutil.copy(path, folder / f"machine-{number}" / "DE" / f"2024-05-01T10-00-00{path.suffix}")
-    words = [word for name, value in query.items() for word in (f"--{name}", value)]
-    result = run("watch", folder, "--store", store, "--once", *words, "--format", "json")
-    points = {row["machine"]: row for row in json.loads(result.stdout)["points"]}
-    compared = 0
+        (folder / f"{number}" / "DE").mkdir(parents=True)
+        shutil.copy(path, folder / f"{number}" / "DE" / f"2024-05-01T10-00-00{path.suffix}")
+    fleet = bearcat.watch(folder, folder.with_suffix(".db"), **query)
+    status = {point.machine: point.status for point in fleet}
     for number, path in enumerate(files):
         (found,) = bearcat.diagnose([path], **query)
-        if (row := points.get(f"machine-{number}")) is not None:
-            compared += 1
-            expected = "no signal" if found.state == "no signal" else found.decision.action
-            assert row["status"] == expected, (path.name, row, found)
-    return compared
+        assert status[str(number)] == ("no signal" if found.state == "no signal" else found.decision.action), path.name
+    return fleet
 
 
 def drawn(folder: Path) -> Path:
@@ -150,7 +141,7 @@ def test_the_same_recordings_through_six_doors(tmp_path, own):
     folder, known = drawn(tmp_path / "drawn"), {"rpm": RPM, "bearing": BEARING}
     assert compare(folder, tmp_path / "out" / "model", **known, prior=PLANT) == 8
     files = [path for path in sorted(folder.iterdir()) if path.name != "broken.wav"]
-    assert watched(tmp_path / "plant", files, tmp_path / "plant.db", **known, prior=PLANT) == len(files)
+    watched(tmp_path / "plant", files, **known, prior=PLANT)
     assert bearcat.diagnose(files, **known).counts != bearcat.diagnose(files, **known, prior=PLANT).counts
 
 
@@ -222,7 +213,7 @@ def test_a_hundred_lost_samples_cost_no_recording_by_any_door(tmp_path, own):
     adapt_and_predict(own, tmp_path / "out", "900rpm", "1480rpm", "--bearing", BEARING)
     adapted.unlink()
     assert compare(folder, tmp_path / "out" / "model", rpm=RPM, bearing=BEARING) == 4
-    assert watched(tmp_path / "plant", sorted(folder.iterdir()), tmp_path / "plant.db", rpm=RPM, bearing=BEARING) == 4
+    watched(tmp_path / "plant", sorted(folder.iterdir()), rpm=RPM, bearing=BEARING)
     found = [*bearcat.diagnose(sorted(folder.iterdir()), rpm=RPM, bearing=BEARING),
              bearcat.diagnose(signal, rate=12_000, rpm=RPM, bearing=BEARING)[0]]  # fmt: skip
     for diagnosis in found:
@@ -233,17 +224,13 @@ def test_a_hundred_lost_samples_cost_no_recording_by_any_door(tmp_path, own):
 
 @pytest.mark.parametrize("bearing", [BEARING, "unknown"])
 def test_clipping_beyond_use_is_a_check_by_every_door(tmp_path, bearing):
-    _wav(tmp_path / "clipped" / "a.wav", draw("outer", 3, seconds=5.0).clip(-0.2, 0.2))
-    known = {"rpm": RPM, "bearing": bearing}
+    file, known = tmp_path / "clipped" / "a.wav", {"rpm": RPM, "bearing": bearing}
+    _wav(file, draw("outer", 3, seconds=5.0).clip(-0.2, 0.2))
     for model in (None, GENERAL) if bearing == BEARING else (None,):  # which reads its lines
         (found,) = bearcat.diagnose([tmp_path / "clipped"], model=model, **known)
         assert (found.state, found.decision.action) == ("not diagnosed", "check"), model
         assert "clipped" in found.reasons[0]
-    point = tmp_path / "plant" / "m" / "p"
-    point.mkdir(parents=True)
-    shutil.copy(tmp_path / "clipped" / "a.wav", point / "2024-05-01T10-00-00.wav")
-    (status,) = bearcat.watch(tmp_path / "plant", tmp_path / "plant.db", **known)
-    assert status.status == "check"
+    (status,) = watched(tmp_path / "plant", [file], **known)
     assert "clipped" in status.reasons[0]
 
 
@@ -273,17 +260,15 @@ def test_a_folder_called_after_a_speed_counts_by_every_door(tmp_path, place, nam
     assert listed.rows[0].rpm == entry.read().rpm == 600
 
 
-def test_many_lost_samples_refuse_the_recording_by_every_door(tmp_path, own):
-    signal = draw("outer", 3, seconds=1.0)
+def test_many_lost_samples_refuse_the_recording_by_every_door(tmp_path):
+    signal, file = draw("outer", 3, seconds=1.0), tmp_path / "lost" / "a.wav"
     signal[5000:5121] = np.nan
-    _wav(tmp_path / "lost" / "a.wav", signal)
-    (found,) = bearcat.diagnose([tmp_path / "lost"], rpm=RPM, bearing=BEARING)
+    _wav(file, signal)
+    (found,) = bearcat.diagnose([file], rpm=RPM, bearing=BEARING)
     assert (found.state, found.decision.action) == ("unreadable", "check")
     assert "121 of 12000 samples" in found.problem.args[0]
-    (tmp_path / "plant" / "m" / "p").mkdir(parents=True)
-    shutil.copy(tmp_path / "lost" / "a.wav", tmp_path / "plant" / "m" / "p" / "2024-05-01T10-00-00.wav")
-    result = run("watch", tmp_path / "plant", "--store", tmp_path / "plant.db", "--once", "--format", "json")
-    assert [point["status"] for point in json.loads(result.stdout)["points"]] == ["check"]
+    with pytest.warns(UserWarning, match="121 of 12000"):
+        watched(tmp_path / "plant", [file])
     assert run("data", "check", tmp_path / "lost").returncode == 2
 
 
@@ -294,23 +279,14 @@ def test_a_first_alarm_says_its_line_once_and_lists_name_machine_and_point(tmp_p
     worst = fleet[0]
     assert (worst.status, worst.severity, worst.fault) == ("alarm", "strong", "outer race")
     assert worst.level == pytest.approx(float(np.std(draw("outer", 1))), rel=1e-3)
-    line = worst.reasons[0]
-    assert fleet.table()[0]["reason"].count(line) == 1
-    run("report", tmp_path / "plant.db", "--out", tmp_path / "fleet.html")
-    text = (tmp_path / "fleet.html").read_text("utf-8")
-    assert text.count(line) == 3, "in the list, the story, and the event"
-    rows = {
-        Path(row["recording"]).parent: row
-        for row in bearcat.diagnose(tmp_path / "plant", rpm=RPM, bearing=BEARING).table()
-    }
-    places = [(Path(row["machine"]).name, row["point"]) for row in rows.values()]
+    assert fleet.table()[0]["reason"].count(worst.reasons[0]) == 1
+    rows = bearcat.diagnose(tmp_path / "plant", rpm=RPM, bearing=BEARING).table()
+    places = [(Path(row["machine"]).name, row["point"]) for row in rows]
     assert sorted(places) == [("fan", ""), ("pump-3", "DE"), ("pump-3", "NDE")]
 
 
 def test_watch_looks_for_lines_of_a_bearing_that_nobody_names(tmp_path):
     for state in ("outer", "healthy"):
-        _wav(tmp_path / "plant" / state / "DE" / "2024-05-01T10-30-00.wav", draw(state, 1, seconds=4.0))
-    fleet = bearcat.watch(tmp_path / "plant", tmp_path / "plant.db", rpm=RPM)
-    assert [(point.machine, point.status, point.fault) for point in fleet] == [
-        ("outer", "alarm", "fault, type unclear"), ("healthy", "check", None),
-    ]  # fmt: skip
+        _wav(tmp_path / f"{state}.wav", draw(state, 1, seconds=4.0))
+    fleet = watched(tmp_path / "plant", [tmp_path / "outer.wav", tmp_path / "healthy.wav"], rpm=RPM)
+    assert [(point.status, point.fault) for point in fleet] == [("alarm", "fault, type unclear"), ("check", None)]

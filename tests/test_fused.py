@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from bearcat.cat import state
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.recipes import RECIPES
 from tests.test_native import CASES, assert_alike, assert_same_dropout, far, made
@@ -51,15 +52,13 @@ def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path):
 
 @pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
 @pytest.mark.parametrize("path", ["plain", "triton"])
-def test_training_on_a_gpu_follows_training_on_a_cpu(path):
+def test_training_on_a_gpu_follows_training_on_a_cpu(path, monkeypatch):
     """With dropout, recorded steps, all phases, and last batches of the source and of the target that are smaller."""
     schedule = replace(RAGGED, epochs=6, rate=1e-4)
-    runs = [
-        Run(replace(RECIPES["CAT*-Temperature"], schedule=schedule), toy(seed, windows=66, target=50), seed)
-        for seed in range(3)
-    ]
-    slow = train(runs, torch.device("cpu"), path="plain")
-    fast = train(runs, torch.device("cuda"), path=path, precision="float32")
+    recipe = replace(RECIPES["CAT*-Temperature"], schedule=schedule, precision="float32")
+    runs = [Run(recipe, toy(seed, windows=66, target=50), seed) for seed in range(3)]
+    monkeypatch.setattr(state, "fast_path", lambda device: "plain" if device.type == "cpu" else path)
+    slow, fast = (train(runs, torch.device(kind)) for kind in ("cpu", "cuda"))
     assert (set(fast.kernels.values()), fast.precision, set(slow.kernels.values())) == ({path}, "float32", {"plain"})
     for name in ("loss_supervised", "loss_alignment", "loss_confusion"):
         torch.testing.assert_close(fast.history[name], slow.history[name], rtol=5e-3, atol=5e-3, equal_nan=True)

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
+from sklearn.metrics import accuracy_score, f1_score, log_loss, recall_score
 
 from bearcat.cat import accuracy, brier, ece, nll, reliability_bins
+from bearcat.cat.calibration import scores
+from bearcat.data.tasks import UNKNOWN
 from bearcat.errors import InputError
 from tests.reference import calibration as reference
 
@@ -32,14 +35,15 @@ def two_classes(confidences: list[float], dtype=np.float64) -> np.ndarray:
 
 
 @pytest.mark.parametrize("bins", [1, 7, 10, 15])
-def test_every_measure_is_that_of_the_plain_loop(bins):
+def test_every_measure_is_scikit_learns_or_that_of_the_plain_loop(bins):
     logits, labels, weight = make()
     likely = softmax(logits, axis=-1)
     found = ece(likely, labels, weight, bins), *(measure(likely, labels, weight) for measure in (nll, brier, accuracy))
-    for run in range(3):
-        p, z, y, w = (array[run].tolist() for array in (likely, logits, labels, weight))
-        expected = reference.ece(p, y, w, bins), reference.nll(z, y, w), reference.brier(p, y, w)
-        assert [each[run] for each in found] == pytest.approx([*expected, reference.accuracy(p, y, w)], abs=1e-12)
+    for run, (p, y, w) in enumerate(zip(likely, labels, weight, strict=True)):
+        errors = ((p - np.eye(4)[y]) ** 2).sum(axis=1)
+        expected = reference.ece(p.tolist(), y, w, bins), log_loss(y, p, sample_weight=w), np.average(errors, weights=w)
+        right = accuracy_score(y, p.argmax(axis=1), sample_weight=w)
+        assert [each[run] for each in found] == pytest.approx([*expected, right], abs=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -105,3 +109,18 @@ def test_bad_input_is_named(change, message):
     given = {"probabilities": np.full((3, 2), 0.5), "labels": np.zeros(3, dtype=int)} | change
     with pytest.raises(InputError, match=message):
         ece(**given)
+
+
+def test_balanced_accuracy_and_macro_f1_are_scikit_learns():
+    random = np.random.default_rng(0)
+    labels, logits = random.integers(-1, 4, size=(7, 30)), random.random((7, 30, 5))
+    labels[0] = np.where(labels[0] == 3, 0, labels[0])  # a class that is not there
+    labels[6] = UNKNOWN
+    found = scores(torch.from_numpy(logits), None, torch.from_numpy(labels))
+    for run, (truth, said) in enumerate(zip(labels[:6], logits.argmax(axis=-1), strict=False)):
+        known = truth != UNKNOWN
+        truth, said = truth[known], said[known]
+        recall = recall_score(truth, said, labels=np.unique(truth), average="macro")
+        assert found["balanced_accuracy"][run].item() == pytest.approx(recall)
+        assert found["macro_f1"][run].item() == pytest.approx(f1_score(truth, said, average="macro"))
+    assert all(score[6].isnan() for score in found.values())

@@ -8,14 +8,13 @@ from torch import nn
 
 from bearcat.cat import networks
 from bearcat.cat.networks import SHORTEST, Network, build_network, initialise
-from bearcat.errors import InputError
 from bearcat.fast.stacked import Randomness, dropped, uniform
 from tests.reference import loop as reference
 
 
 def plain_twin(student: Network, run: int, channels: int, length: int, classes: int) -> nn.ModuleDict:
     """Torch's own layers with the parameters and statistics of one run."""
-    twin = reference.make_student(classes, channels, dropout=0.0)
+    twin = reference.make_student(classes, channels)
     state = {name: value[run].clone() for name, value in student.state_dict().items()}
     missing, unexpected = twin.load_state_dict(state, strict=False)
     assert not unexpected
@@ -76,13 +75,6 @@ def test_dropout_is_fair_and_independent_between_draws_layers_runs_and_positions
     assert max(correlation.abs().max(), neighbours.abs().max()) < 0.035  # five standard deviations of 1/√20000
     histogram = torch.histc(numbers.float(), 64, 0, 1) / numbers.numel() * 64
     assert (histogram - 1).abs().max() < 0.03
-
-
-def test_windows_too_short_for_the_encoder_and_no_widths_are_refused():
-    build_network("cnn", 1, 1, SHORTEST, 2)(torch.randn(1, 2, 1, SHORTEST))
-    for encoder, word in (("cnn", f"at least {SHORTEST}"), ("dense:widths=", "widths")):
-        with pytest.raises(InputError, match=word):
-            build_network(encoder, 1, 1, SHORTEST - 1, 2)
 
 
 @pytest.mark.parametrize("length", [8, 10, 13])

@@ -89,19 +89,15 @@ CASES = [  # runs, sizes of parts with statistics of their own, channels, length
 @pytest.mark.parametrize(("runs", "parts", "channels", "length"), CASES)
 def test_native_blocks_are_the_plain_ones_forward_and_backward(runs, parts, channels, length, dtype):
     networks = made(runs, channels, length, dtype)
-    with torch.no_grad():
-        for network in networks:
-            for norm in network.encoder.norms:
-                norm.weight[:, 3] = 0  # a channel that is off
+    for norm in (norm for network in networks for norm in network.encoder.norms):
+        norm.weight.data[:, 3] = 0  # a channel that is off
     windows = torch.randn(runs, sum(parts), channels, length, dtype=dtype)
     assert_alike(*networks, windows, parts, TOLERANCE[dtype])
 
 
 def test_the_result_does_not_depend_on_neighbours_threads_or_what_was_there_before():
     _, fast = made(3, 1, 200)
-    alone = build_network("cnn", 1, 1, 200, classes=5, dropout=0.0)
-    alone.load_state_dict({name: value[1:2].clone() for name, value in fast.state_dict().items()})
-    use_path([alone], "native", "float32")
+    alone, second = made(1, 1, 200)[1], {name: value[1:2].clone() for name, value in fast.state_dict().items()}
     windows = torch.randn(3, 20, 1, 200)
 
     def gradients(student: Network, given: torch.Tensor) -> list[torch.Tensor]:
@@ -110,15 +106,14 @@ def test_the_result_does_not_depend_on_neighbours_threads_or_what_was_there_befo
 
     together = gradients(fast, windows)
     gradients(alone, windows[:1])  # memory that another batch has used
-    alone.load_state_dict({name: value[1:2].clone() for name, value in fast.state_dict().items()})
+    alone.load_state_dict(second)
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
         found = gradients(alone, windows[1:2])
     finally:
         torch.set_num_threads(before)
-    for result, all_of_them in zip(found, together, strict=True):
-        assert torch.equal(result, all_of_them[1:2])
+    assert all(torch.equal(result, of_all[1:2]) for result, of_all in zip(found, together, strict=True))
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5])
@@ -127,8 +122,7 @@ def test_native_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
 
 
 def test_windows_that_do_not_fit_never_reach_the_c_code():
-    student = build_network("cnn", 1, 1, 100, 3)
-    use_path([student], "native", "float32")
+    _, student = made(1, 1, 100)
     for windows in (torch.zeros(3, 4, 1, 100), torch.zeros(1, 4, 2, 100), torch.zeros(1, 4, 1, 100).double()):
         with pytest.raises((ValueError, RuntimeError)):
             student(windows, True)

@@ -20,14 +20,15 @@ from bearcat.data.inputs import INPUTS, Waveform
 from bearcat.plugins import row_identity, source_hash
 from tests.commands import python
 
-LOSS = """from dataclasses import dataclass
-
-from bearcat.cat.ingredient import Loss
+LOSS = """from bearcat.cat import Loss, loss_of
 
 import gaps
 
 
-@dataclass(frozen=True)
+def distance(view):
+    return gaps.gap(view.source_features, view.target_features)
+
+
 class Gap(Loss):
     name = "gap"
 
@@ -37,15 +38,15 @@ class Gap(Loss):
 HELPER = """def gap(source, target):
     return (source.mean(dim=1) - target.mean(dim=1)).square().sum(dim=1)
 """
-COMMAND = """from bearcat.cat.recipes import RECIPES, Recipe
+COMMAND = """from bearcat.cat import RECIPES, Recipe, loss_of
 from bearcat.cli import main
 from bearcat.plugins import row_identity
 
-from losses import Gap
+from losses import Gap, distance
 
 RECIPES["gap"] = Recipe((Gap(),))
 if __name__ == "__main__":
-    print(row_identity(Gap()))
+    print(row_identity(Gap()), row_identity(loss_of(distance)))
     main()
 """
 GRID = """
@@ -72,8 +73,11 @@ def code(tmp_path: Path) -> Path:
 
 
 def test_a_plug_in_is_named_by_its_source_and_by_what_it_imports(code, tmp_path):
-    def identity(folder: Path = code) -> str:
-        return python(folder / "command.py", "--version", folder=tmp_path).splitlines()[0]
+    def identity(folder: Path = code) -> tuple[str, str]:
+        """Of a class, and of a loss made of a function."""
+        of_class, of_function = python(folder / "command.py", "--version", folder=tmp_path).split()[:2]
+        assert of_class != of_function
+        return of_class, of_function
 
     def edit(name: str, before: str, after: str) -> None:
         text = (code / name).read_text()
@@ -84,7 +88,7 @@ def test_a_plug_in_is_named_by_its_source_and_by_what_it_imports(code, tmp_path)
     edit("losses.py", "0.1", "0.2")
     second = identity()
     edit("gaps.py", "square()", "abs()")  # what the loss imports
-    assert len({first, second, identity()}) == 3
+    assert len({*first, *second, *identity()}) == 6
     edit("command.py", "import main\n", "import main  # no row is written here\n")
     edit("losses.py", "0.2", "0.1")
     edit("gaps.py", "abs()", "square()")

@@ -10,14 +10,7 @@ from bearcat.adaptation import make_recipe
 from bearcat.cat import CPCS, ENCODERS, Matrix, Sharpness, Temperature, Vector, find_encoder
 from bearcat.cat.ingredient import Ingredient
 from bearcat.cat.losses import Adversarial, Confusion
-from bearcat.cat.recipes import (
-    GROUPS,
-    RECIPES,
-    UNSEEN_RECIPE,
-    Recipe,
-    Schedule,
-    find_recipe,
-)
+from bearcat.cat.recipes import GROUPS, RECIPES, Recipe, Schedule, find_recipe
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.errors import InputError
 
@@ -100,7 +93,7 @@ def test_texts_become_values_that_are_written_as_texts(name, texts, encoder, cal
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_method_can_be_as_published(name):
-    make_recipe(name, "bearing-orders" if name == UNSEEN_RECIPE else "frequency", 30, {"published": "true"})
+    make_recipe(name, "bearing-orders" if name == "unseen-bearings" else "frequency", 30, {"published": "true"})
 
 
 @pytest.mark.parametrize(
@@ -140,4 +133,4 @@ def test_the_unadapted_counterpart_is_the_recipe_of_that_name_with_the_own_calib
     assert not plain.adapts
     assert plain == replace(RECIPES[counterpart], calibration=recipe.calibration, final=recipe.final,
                             precision=recipe.precision, input=recipe.input)  # fmt: skip
-    assert recipe.adapts == (not name.endswith("source-only") and name != UNSEEN_RECIPE)
+    assert recipe.adapts == (not name.endswith("source-only") and name != "unseen-bearings")

@@ -3,11 +3,9 @@
 import re
 
 import pytest
-import typer
 
 from bearcat.cat.recipes import RECIPES
-from bearcat.cli import application
-from tests.commands import ROOT
+from tests.test_docs import KNOWN, ROOT
 
 NAMES = (line.partition(":") for line in (ROOT / "tests/names_of_v03.txt").read_text().splitlines()[1:])
 OLD = {name: names.split() for name, _, names in NAMES}
@@ -15,20 +13,8 @@ METHODS = OLD.pop("methods")
 PAGE = (ROOT / "docs" / "upgrade.md").read_text(encoding="utf-8").replace("\\", "")
 
 
-def options_of() -> dict[str, set[str]]:
-    """The options of each command of today."""
-    options, waiting = {}, [("", typer.main.get_command(application()))]
-    while waiting:
-        path, command = waiting.pop()
-        if hasattr(command, "commands"):
-            waiting += [(f"{path} {name}", inner) for name, inner in command.commands.items()]
-        else:
-            options[path.strip()] = {flag for parameter in command.params for flag in parameter.opts}
-    return options
-
-
 def test_what_is_gone_stands_in_the_page_for_those_who_upgrade():
-    today = options_of()
+    today = {" ".join(name): {flag for each in command.params for flag in each.opts} for name, command in KNOWN.items()}
     gone = {name for path, names in OLD.items() for name in names if name not in today.get(path, ())}
     gone |= {path for path in OLD if path not in today} | {name for name in METHODS if name not in RECIPES}
     assert len(gone) > 50

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,10 +26,10 @@ from starlette.testclient import TestClient
 from bearcat.data.simulate import Simulated
 from bearcat.deploy.model import export_onnx
 from bearcat.deploy.opened import open_model
-from bearcat.deploy.serve import QUERY, Served, is_loopback, make_app, serve
+from bearcat.deploy.serve import QUERY, is_loopback, make_app, serve
 from bearcat.errors import InputError
 from bearcat.settings import ServeRequest
-from tests.test_artefact import REFUSED, familiar_with, made_model, raw_windows, save_model
+from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
 
 RATE, LENGTH = 12_000, 256
 TORCHLESS = "import sys; sys.modules['torch'] = None; from bearcat.cli import main; main()"
@@ -89,13 +88,10 @@ def models(tmp_path_factory) -> Path:
     return folder
 
 
-def client_of(path: Path | None, *, action: str = "use", **limits: float) -> TestClient:
+def client_of(path: Path | None, **limits: float) -> TestClient:
     """Of the application of a model, or without one, in this process."""
     model = None if path is None else open_model(path)
-    if model is not None and action != "use":
-        model = replace(model, decision=REFUSED)
-    served = Served(model)
-    return TestClient(make_app(served, ServeRequest.of(**limits)), base_url="http://localhost")
+    return TestClient(make_app(model, ServeRequest.of(**limits)), base_url="http://localhost")
 
 
 @pytest.fixture(scope="module")
@@ -178,29 +174,18 @@ def test_what_is_too_much_is_refused(models, monkeypatch):
         assert "MiB" in refused(upload(opened, "a.npz", packed.getvalue(), rate=RATE), 413, "file")
 
 
-def test_without_a_model_fault_lines_and_the_general_model_answer(tmp_path, command):
-    (tmp_path / "a.wav").write_bytes(machine("outer-1"))
-    words = ("diagnose", tmp_path / "a.wav", "--rpm", 1500, "--bearing", "6203", "--format", "json")
-    (expected,) = json.loads(command(*words)[1])["recordings"]
+def test_without_a_model_fault_lines_and_the_general_model_answer():
+    content = machine("outer-1")
     with client_of(None) as alone:
-        found = upload(alone, "a.wav", machine("outer-1"), rpm=1500, bearing="6203", picture=True).json()
+        found = upload(alone, "a.wav", content, rpm=1500, bearing="6203", picture=True).json()
         described = alone.get("/model").json()
-        unknown = upload(alone, "a.wav", machine("outer-1"), rpm=1500).json()
+        unknown = upload(alone, "a.wav", content, rpm=1500).json()
         refused(upload(alone, "a.npy", as_npy(noise(9000)), bearing="6203"), 422, "rate")
-    kind, content = found["picture"].split(",")
-    assert (kind, base64.b64decode(content)[:4]) == ("data:image/png;base64", b"\x89PNG")
-    for name in ("decision", "state", "class", "reasons", "line", "windows", "familiar", "network"):
-        assert found[name] == expected[name], name
-    assert found["confidence"] == pytest.approx(expected["confidence"], abs=1e-6)
+    kind, picture = found["picture"].split(",")
+    assert (kind, base64.b64decode(picture)[:4]) == ("data:image/png;base64", b"\x89PNG")
+    assert (found["decision"], found["state"], found["network"]) == ("alarm", "outer race", None)
     assert (described["decision"], described["classes"][0]) == (None, "healthy")
-    assert unknown["decision"] == "alarm", "never ok where the bearing is not known"
-    assert unknown["findings"][0]["kind"] == "lines of unknown bearing"
-
-
-def test_a_model_not_to_be_used_says_so_and_calls_nothing_ok(models):
-    with client_of(models / "model.onnx", action="do not use") as opened:
-        assert opened.get("/model").json()["decision"]["sentence"] == REFUSED.sentence
-        assert upload(opened, "a.wav", as_wav(noise(3000))).json()["decision"] != "ok"
+    assert unknown["findings"][0]["kind"] == "lines of unknown bearing", "never ok where the bearing is not known"
 
 
 def test_many_requests_at_once_get_the_answers_they_get_alone(client):
@@ -218,8 +203,7 @@ def test_many_requests_at_once_get_the_answers_they_get_alone(client):
         ({"picture": "big"}, "picture"), ({"channel": "left"}, "channel"), ({"bearing": "balls=8"}, "bearing"),
         ({"rpm": 0}, "rpm"), ({"rpm": 1e-300, "bearing": "6205"}, "rpm"), ({"trust_speed": "often"}, "trust_speed"),
         ({"bearing": "6" * 200}, "bearing"), ({"bearing": "balls=8,ball=nan,pitch=30", "rpm": 1}, "bearing"),
-        ({"filename": "a.exe"}, "filename"), ({"filename": ""}, "filename"), ({"filename": "../../etc/passwd.wav"}, "filename"),
-        ({"filename": "a\r\nb.wav"}, "filename"), ({"filename": "a" * 300 + ".wav"}, "filename"),
+        *(({"filename": name}, "filename") for name in ("a.exe", "", "../../etc/passwd.wav", "a\r\nb.wav", "a" * 300 + ".wav")),
     ],
 )  # fmt: skip
 def test_parameters_that_do_not_fit_are_refused_by_their_name(client, parameters, field):

@@ -71,6 +71,8 @@ def test_texts_and_values_make_the_same_request():
     [
         (AdaptRequest, "methd", "DANN", "did you mean 'method'"),
         (AdaptRequest, "epochs", 2.5, "whole number"), (AdaptRequest, "window", 1, "--window"),
+        (AdaptRequest, "epochs", 0, "--epochs"), (AdaptRequest, "seed", -1, "--seed"),
+        (WatchRequest, "jobs", -1, "--jobs"),
         (DiagnoseRequest, "rate", "fast", "not a number"), (DiagnoseRequest, "rate", float("nan"), "--rate"),
         (DiagnoseRequest, "mounting", "soft", "--mounting"),
         (DiagnoseRequest, "group", 3, "--group"),

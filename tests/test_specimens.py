@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -37,10 +36,9 @@ def windows_of(domain: str, rows: Rows, machine: str | None = "m", copies: int =
     return prepare(made, Preparation(length=64))
 
 
-def names_in(split: SplitTask, part: str, field: str = "specimen") -> set[str]:
+def names_in(split: SplitTask, part: str) -> set[str]:
     side = split.source if part.startswith("source") else split.target
-    recordings = {int(side.recording[window]) for window in getattr(split, part)}
-    return {str(getattr(side.recordings[number], field)) for number in recordings}
+    return {str(side.recordings[side.recording[window]].specimen) for window in getattr(split, part)}
 
 
 def by_specimen(source: Windows, target: Windows, seed: int = 0) -> SplitTask:
@@ -60,21 +58,19 @@ def test_no_specimen_is_on_both_sides_of_source_and_target_nor_of_train_and_test
     source = {f"c{number}": tuple(f"s{number}.{i}" for i in range(size)) for number, (size, _) in enumerate(sizes)}
     target = {f"c{n}": (*source[f"c{n}"][:shared], f"t{n}") for n, (_, shared) in enumerate(sizes)}
     split = by_specimen(windows_of("a", source, samples=640), windows_of("b", target, samples=640), seed)
-    parts = {part: names_in(split, part) for part in ("source_train", "source_test", "target_train", "target_test")}
-    assert not parts["source_train"] & (parts["target_train"] | parts["target_test"])
-    assert not parts["source_test"] & (parts["target_train"] | parts["target_test"])
-    assert parts["target_train"] == parts["target_test"], "adaptation sees the recordings to be diagnosed"
-    assert {info.label for info in split.source.recordings} == set(source)
-    assert {f"t{number}" for number in range(len(sizes))} <= parts["target_test"]
+    train, test, adapted, diagnosed = (
+        names_in(split, part) for part in ("source_train", "source_test", "target_train", "target_test")
+    )
+    assert not (train | test) & diagnosed
+    assert adapted == diagnosed, "adaptation sees the recordings to be diagnosed"
+    assert {f"t{number}" for number in range(len(sizes))} <= diagnosed
     for label, names in source.items():
         left = {info.specimen for info in split.source.recordings if info.label == label}
-        assert set(names) & parts["source_train"]
-        assert left == set(names) - parts["target_test"]
+        assert set(names) & train
+        assert left == set(names) - diagnosed
         if len(left) > 1:
-            tested = left & parts["source_test"]
-            assert len(tested) == max(1, round(0.2 * len(left)))
-            assert not tested & parts["source_train"]
-    assert split.shift == "specimen"
+            assert len(left & test) == max(1, round(0.2 * len(left)))
+            assert not left & test & train
 
 
 def test_splitting_by_specimen_uses_no_label_of_the_target():
@@ -100,15 +96,13 @@ def test_a_class_with_one_specimen_is_divided_by_recording_and_it_is_said():
 
 
 def test_a_file_listed_on_both_sides_is_used_once():
-    rows = {"healthy": ("h",), "inner": ("i1", "i2")}
-    source, target = windows_of("a", rows, copies=5), windows_of("b", {"healthy": ("h",), "inner": ("i9",)}, copies=5)
+    source = windows_of("a", {"healthy": ("h",), "inner": ("i1", "i2")}, copies=5)
+    target = windows_of("b", {"healthy": ("h",), "inner": ("i9",)}, copies=5)
     listed = tuple(replace(info, origin=info.origin.replace("b/healthy", "a/healthy")) for info in target.recordings)
     split = by_specimen(source, replace(target, recordings=listed))
-    mine, theirs = (
-        [info.origin for info in side.recordings if info.label == "healthy"] for side in (split.source, split.target)
-    )
-    assert mine == [f"a/healthy/h-{copy}.npy" for copy in range(3)]
-    assert theirs == [f"a/healthy/h-{copy}.npy" for copy in (3, 4)]
+    for side, copies in ((split.source, (0, 1, 2)), (split.target, (3, 4))):
+        healthy = [info.origin for info in side.recordings if info.label == "healthy"]
+        assert healthy == [f"a/healthy/h-{copy}.npy" for copy in copies]
 
 
 def test_what_cannot_be_split_by_specimen_is_refused_by_file():
@@ -144,26 +138,21 @@ def plant(tmp_path):
     return manifest(tmp_path, "\n".join(["path,domain,label,specimen", *lines]))
 
 
-def change(root: Path, old: str, new: str) -> None:
-    manifest(root, (root / "manifest.csv").read_text().replace(old, new))
-
-
 def test_a_run_by_specimen_says_so_in_its_record(plant, tmp_path):
-    wishes = AdaptRequest(
+    request = AdaptRequest(
         data=str(plant), source=("lab",), target="pump", method="source-only", epochs=1, window=256, device="cpu"
     )
-    found = adapt(make_plan(wishes), tmp_path / "out").record
-    assert (found.settings.split, found.shift) == ("specimen", "specimen")
-    assert found.specimens == Record.read(tmp_path / "out").specimens == {"healthy": 2, "inner": 2}
+    record = adapt(make_plan(request), tmp_path / "out").record
+    assert (record.settings.values["split"]["scheme"], record.shift) == ("specimen", "specimen")
+    assert record.specimens == Record.read(tmp_path / "out").specimens == {"healthy": 2, "inner": 2}
 
 
 def test_the_check_of_a_manifest_shows_specimens_and_refuses_one_with_two_classes(plant, command):
     status, out, _ = command("data", "check", plant, "--rate", 12_000)
     assert (status, "Specimens" in out) == (0, True)
-    change(plant, "inner-B\n", "healthy-A\n")
+    manifest(plant, (plant / "manifest.csv").read_text().replace("inner-B\n", "healthy-A\n"))
     status, _, error = command("data", "check", plant)
-    assert status == 2
-    assert "healthy-A.csv" in error and "inner-B.csv" in error  # noqa: PT018
+    assert (status, "healthy-A.csv" in error, "inner-B.csv" in error) == (2, True, True)
     status, _, error = command("adapt", "--data", plant, "--source", "lab", "--target", "pump", "--out", plant / "out")
     assert (status, error.count("healthy-A.csv")) == (2, 1)
     assert not (plant / "out").exists()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,25 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bearcat.bench.stats import ALPHA, compare, holm, ranks, signed_rank
-from bearcat.record import DomainScores, Scores
-from bearcat.report import Cell, Result
-from tests.made_records import bare_record
+from bearcat.report import Result
+from tests.made_records import scored
 from tests.reference import stats as twin
 
 quick = settings(max_examples=20, deadline=None)
 steps = st.integers(-6, 6).map(lambda step: step / 8)  # eighths: exact in binary, and ties are frequent
 
 
-def result(method: str, task: str, seed: int, accuracy: float | None, ece: float | None = 0.1) -> Result:
-    scores = None if accuracy is None and ece is None else DomainScores(accuracy, ece, ece)
-    record = replace(bare_record(), scores=Scores(None, scores), seed=seed)
-    return Result(Cell("simulated", "time", task, method, seed), record, Path(f"{method}-{task}-{seed}"))
-
-
 def grid(values: np.ndarray, seeds: int = 1, names: str = "ABCDEFGH") -> list[Result]:
     """(block, method) → results; consecutive blocks are the seeds of one task."""
     return [
-        result(names[method], f"{block // seeds}→x", block % seeds, float(value), float(1 - value))
+        scored(names[method], f"{block // seeds}→x", block % seeds, float(value), float(1 - value))
         for block, row in enumerate(values)
         for method, value in enumerate(row)
     ]
@@ -80,7 +71,7 @@ def test_neither_the_order_of_results_nor_the_sign_of_a_score_changes_anything(r
 def test_means_of_tasks_use_all_seeds_and_all_else_only_complete_cells():
     values = np.array([[0.5, 0.6], [0.7, 0.9], [0.4, 0.8], [0.6, 0.7]])
     results = [run for run in grid(values, seeds=2) if not (run.cell.method == "B" and run.cell.task == "1→x")]
-    results += [result("B", "1→x", 1, 0.7), result("A", "hard", 0, 0.1), result("C", "0→x", 0, None, None)]
+    results += [scored("B", "1→x", 1, 0.7), scored("A", "hard", 0, 0.1), scored("C", "0→x", 0, None)]
     found = compare(results, "accuracy")
     assert (found.methods, found.tasks, "3 of 5, 2 left out" in found.rule) == (("B", "A"), ("0→x", "1→x"), True)
     assert found.cells["A", "1→x"].mean == pytest.approx(0.5)
@@ -90,7 +81,7 @@ def test_means_of_tasks_use_all_seeds_and_all_else_only_complete_cells():
 
 
 def test_without_a_complete_cell_there_are_no_ranks():
-    found = compare([result("A", "x", 0, 0.9), result("B", "x", 1, 0.8)], "accuracy")
+    found = compare([scored("A", "x", 0, 0.9), scored("B", "x", 1, 0.8)], "accuracy")
     assert (found.tasks, found.best, found.pairs) == ((), None, ())
     assert all(map(math.isnan, found.ranks.values()))
     assert found.warning

@@ -19,10 +19,10 @@ from bearcat.cat.state import begin, watcher
 from bearcat.data.recording import Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
-from bearcat.fast.device import Batches, stack_key
+from bearcat.fast.device import Batches, balanced, stack_key
 from bearcat.storage import load_tensors, tensor_bytes, write_atomically
 from tests.reference import loop as reference
-from tests.reference.balance import repeated
+from tests.reference.balance import balanced_pass, repeated
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 CPU = torch.device("cpu")
@@ -57,8 +57,8 @@ def our_calibrator(recipe: Recipe, seed: int) -> Callable[[reference.Twin], refe
 
     def fit(twin: reference.Twin) -> reference.Calibration:
         assert twin.teacher is not None
-        (values, labels), teacher = twin.data.source_test, twin.teacher
-        parts = {"source": values, "source_train": twin.data.source_train[0], "target": twin.data.target_train}
+        (values, labels), teacher = twin.source_test, twin.teacher
+        parts = {"source": values, "source_train": twin.source_train[0], "target": twin.target_train}
         features = {f"{name}_features": twin.predict(teacher, part, True)[None] for name, part in parts.items()}
         often = repeated(labels.tolist()) if recipe.balance else list(range(len(labels)))
         features["source_features"] = features["source_features"][:, often]
@@ -73,16 +73,12 @@ def our_calibrator(recipe: Recipe, seed: int) -> Callable[[reference.Twin], refe
 
 def twin_of(name: str, run: Run, **settings: Any) -> tuple[reference.Twin, Batches]:
     """The slow twin of a method, with the loop's initial weights, and the batches of the run."""
-    begun, recipe, data = begin([run], CPU, None, None), run.recipe, run.data
+    begun, recipe = begin([run], CPU), run.recipe
     names = ("epochs", "drops", "align_from", "label_from", "calibrate_from")
     numbers = {name: getattr(recipe.schedule, name) for name in names}
-    source, test = (
-        (torch.from_numpy(part.values), torch.from_numpy(part.labels)) for part in (data.source_train, data.source_test)
-    )
-    given = reference.Data(source, test, torch.from_numpy(data.target_train.values), classes=len(data.classes))
     module = begun.modules.get("alignment")
     twin = reference.Twin(
-        reference.Settings(name, dropout=0.0, **numbers, **settings), given,
+        reference.Settings(name, **numbers, **settings), run.data,
         student_state={name: value[0].clone() for name, value in begun.student.state_dict().items()},
         domain_state=None if module is None else {name: value[0] for name, value in module.state_dict().items()},
         iterations_per_epoch=begun.batches.iterations,
@@ -158,6 +154,32 @@ def assert_published(name: str, label_from: int, windows: int, batch: int) -> No
 def test_the_published_code_is_the_twins_to_the_last_digit(name):
     """Where T_DA < T_PL, and four steps make an epoch."""
     assert_published(name, label_from=2, windows=15, batch=4)
+
+
+def uneven(windows: int = 41, seed: int = 0, keep: int = 3) -> TrainingData:
+    """The toy task with few windows of its last class, in training and in test."""
+    data = toy(seed, windows=3 * windows, target=25, dtype=np.float64)
+
+    def thinned(part: Labelled, rare: int, count: int) -> Labelled:
+        kept = [*np.flatnonzero(part.labels != 2), *np.flatnonzero(part.labels == 2)[:rare]]
+        kept = sorted(kept[-count:])
+        return Labelled(part.values[kept], part.labels[kept])
+
+    train, test = thinned(data.source_train, keep, windows), thinned(data.source_test, 2, 10)
+    return replace(data, source_train=train, source_test=test)
+
+
+def test_a_balanced_pass_is_the_twins():
+    for seed in range(20):
+        labels = np.random.default_rng(seed).choice(4, size=30 + seed, p=(0.7, 0.2, 0.07, 0.03))
+        found = balanced(labels, np.random.default_rng([seed, 1]))
+        assert found.tolist() == balanced_pass(labels.tolist(), np.random.default_rng([seed, 1]))
+
+
+@pytest.mark.parametrize("name", ["source-only", "CAT-Vector"])
+def test_balanced_training_is_the_twins(name):
+    """Float64, small last batches; the twin repeats calibration windows where the loop weighs them."""
+    assert_equal_to_twin(name, RAGGED, uneven(), balance=True)
 
 
 # --- identities -------------------------------------------------------------------------------------------------------

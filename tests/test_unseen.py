@@ -9,18 +9,12 @@ import numpy as np
 import pytest
 
 from bearcat.bench.grid import plan, read_grid
-from bearcat.cat.recipes import DEFAULT_RECIPE, RECIPES, UNSEEN_RECIPE
+from bearcat.cat.recipes import DEFAULT_RECIPE, RECIPES
 from bearcat.data.recording import resample
 from bearcat.data.simulate import Simulated
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
-from bearcat.methods.transforms import (
-    KnownStates,
-    StateShape,
-    state_codes,
-    without_own_benches,
-)
-from tests.commands import bearcat
+from bearcat.methods.transforms import KnownStates, StateShape, state_codes, without_own_benches
 
 POINTS = 488  # of the input bearing-orders
 
@@ -62,39 +56,34 @@ def test_known_states_join_the_source_as_bearings_of_their_own_and_leave_the_res
     assert not prepared.finding.adapted
 
 
-def test_a_bench_that_is_left_out_is_not_used():
-    data = data_of(("healthy", "ball"))
+def test_states_join_where_benches_and_the_names_of_classes_allow_it():
+    data, unnamed = data_of(("healthy", "ball")), data_of(("pump", "valve"))
     assert KnownStates(without=("hit-sm-mfs",)).prepare(data).finding.benches == ("cwru",)
     # HIT-SM knows no balls, and healthy windows alone would make everything healthy.
     assert KnownStates(without=("cwru",)).prepare(data).data is data
+    prepared = KnownStates().prepare(unnamed)
+    assert (prepared.data, prepared.finding.states) == (unnamed, ())
+    assert "names of two classes" in prepared.finding.sentence
     with pytest.raises(InputError, match="hit-sm-mfs"):
         KnownStates(without=("hit-sm",))
-
-
-def test_classes_stand_for_states_where_one_alone_does():
+    # A class stands for a state where it alone does.
     assert state_codes(("healthy", "inner-007", "inner-014", "outer race")) == {"healthy": 0, "outer race": 3}
-    unnamed = data_of(("pump", "valve"))
-    prepared = KnownStates().prepare(unnamed)
-    assert prepared.data is unnamed
-    assert "names of two classes" in prepared.finding.sentence
 
 
-@pytest.mark.parametrize(
-    ("label", "state"), [("healthy", "healthy"), ("inner-1", "inner race"), ("outer-1", "outer race")]
-)
-def test_the_general_model_diagnoses_a_machine_without_a_labelled_fault(tmp_path, label, state):
-    recording = resample(Simulated(seconds=3.0, severities=(1.5,)).recording("N15_M07_F10", label), 12_000)
-    np.savez(tmp_path / "one.npz", signal=recording.signal, rate=12_000.0)
-    words = ["--rpm", str(recording.rpm), "--bearing", str(recording.bearing), "--format", "json"]
-    result = bearcat("predict", "general", str(tmp_path / "one.npz"), *words)
-    (found,) = json.loads(result.stdout)["recordings"]
-    assert found["state"] == state, found
-    assert result.returncode == (0 if state == "healthy" else 1), found
+def test_the_general_model_diagnoses_a_machine_without_a_labelled_fault(tmp_path, command):
+    states, words = {"healthy": "healthy", "inner-1": "inner race", "outer-1": "outer race"}, ()
+    for label in states:
+        recording = resample(Simulated(seconds=3.0, severities=(1.5,)).recording("N15_M07_F10", label), 12_000)
+        np.savez(tmp_path / f"{label}.npz", signal=recording.signal, rate=12_000.0)
+        words = "--rpm", recording.rpm, "--bearing", recording.bearing
+    status, out, _ = command("predict", "general", tmp_path, *words, "--format", "json")
+    found = {Path(row["recording"]).stem: row["state"] for row in json.loads(out)["recordings"]}
+    assert (found, status) == (states, 1)
 
 
 def test_a_named_dataset_is_not_tested_with_what_is_known_of_its_own_bench():
     """States of CWRU come from its labelled recordings, the target's too."""
-    recipe = RECIPES[UNSEEN_RECIPE]
+    recipe = RECIPES["unseen-bearings"]
     for dataset, left_out in (
         ("cwru", ("cwru",)), ("hit-sm", ("hit-sm-mfs",)), ("across-machines", ("cwru", "hit-sm-mfs")), ("plant", ()),
     ):  # fmt: skip
@@ -103,5 +92,5 @@ def test_a_named_dataset_is_not_tested_with_what_is_known_of_its_own_bench():
     assert without_own_benches(asked, "cwru") == asked
     assert without_own_benches(RECIPES[DEFAULT_RECIPE], "cwru") == RECIPES[DEFAULT_RECIPE]
     (part, *_) = read_grid(Path(__file__).parents[1] / "grids" / "specimen.toml")
-    specs = [spec for spec in plan([part], Path("nowhere")) if spec.recipe_name == UNSEEN_RECIPE]
+    specs = [spec for spec in plan([part], Path("nowhere")) if spec.recipe_name == "unseen-bearings"]
     assert {spec.recipe.find(KnownStates).without for spec in specs} == {("cwru",)}

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from sqlalchemy.exc import SQLAlchemyError
 
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
@@ -16,10 +17,10 @@ from bearcat.diagnosis.recording import Measured, Observation
 from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.settings import WatchRequest
-from bearcat.watch.alarm import assess
-from bearcat.watch.memory import PointState, acknowledge, observe, relearn, unreadable
+from bearcat.watch.alarm import judge
+from bearcat.watch.memory import PointState, acknowledge, relearn, unreadable
 from bearcat.watch.snapshot import PointStatus, Snapshot, measure, status_of
-from bearcat.watch.store import DamagedError, Packed
+from bearcat.watch.store import Packed
 from bearcat.watch.usual import (
     DAY,
     PERSISTENCE,
@@ -53,41 +54,29 @@ def values(random, spread=0.3, **changes):
 
 
 def snapshot(random, day, rpm=1500.0, rate=RATE, unit=None, no_signal=None, noticed=(), **changes):
-    measured = Measured({}, None, rate, None, turns=100.0)
-    observation = Observation("x.wav", observed=noticed, no_signal=no_signal, measured=measured)
+    kept = Measured({}, None, rate, None, turns=100.0)
+    observation = Observation("x.wav", observed=noticed, no_signal=no_signal, measured=kept)
     levels = values(random, **changes) | ({} if rpm is None else {"rpm": rpm})
     return Snapshot("pump", "1", DAY * day, observation, levels, unit)
 
 
 class Point:
-    """A point's state over time, with one request: what `observe` and `assess` give takes its place."""
+    """A point's state over time."""
 
-    def __init__(self, point="1", request=REQUEST):
-        self.state, self.request, self.reading = PointState(PointStatus("pump", point)), request, None
+    def __init__(self, request=REQUEST):
+        self.state, self.request = PointState(PointStatus("pump", "1")), request
 
     def __getattr__(self, name):
         return getattr(self.state, name)
 
-    def observe(self, snapshot):
-        self.state, self.reading = observe(self.state, snapshot)
-
-    def assess(self, beside=()):
-        """The kinds of the events."""
-        self.state, events = assess(self.state, self.reading, self.request, [other.state for other in beside])
-        return [event.kind for event in events if event.kind not in ("baseline", "problem")]
-
     def take(self, snapshot):
-        self.observe(snapshot)
-        return self.assess()
+        """The kinds of the events."""
+        states, events, _ = judge({snapshot.point: self.state}, [snapshot], self.request)
+        self.state = states[snapshot.point]
+        return [event.kind for event in events if event.kind != "problem"]
 
 
-def packed(state):
-    """As the store keeps it."""
-    return Packed(PointState).process_bind_param(state, None)
-
-
-def unpacked(content):
-    return Packed(PointState).process_result_value(content, None)
+PACKED = Packed(PointState)  # as the store keeps it
 
 
 def run(memory, random, days, **changes):
@@ -95,8 +84,8 @@ def run(memory, random, days, **changes):
     return [kind for day in days for kind in memory.take(snapshot(random, day, **changes))]
 
 
-def learnt(seed=0, point="1"):
-    memory, random = Point(point), np.random.default_rng(seed)
+def learnt(seed=0):
+    memory, random = Point(), np.random.default_rng(seed)
     run(memory, random, range(REQUEST.baseline))
     return memory, random
 
@@ -127,9 +116,7 @@ def test_evidence_is_a_cusum_of_bets():
         evidence = add_evidence(evidence, p, limit=1e6)
         assert evidence == pytest.approx(reference.cusum([math.log(bet(each)) for each in p_values[:number]]))
     limit = threshold(3600.0, 1.0)
-    alone = list(
-        itertools.accumulate([1e-300] * PERSISTENCE, lambda kept, p: add_evidence(kept, p, limit), initial=0.0)
-    )
+    alone = itertools.accumulate([1e-300] * PERSISTENCE, lambda kept, p: add_evidence(kept, p, limit), initial=0.0)
     assert [kept >= limit for kept in alone] == [False] * PERSISTENCE + [True], "however loud they are"
     together = [0.0, 0.0]
     for p in p_values:  # three equal recordings, each worth a third, are one
@@ -159,7 +146,7 @@ def drawn(random, days, correlation, stops, failing=False):
 def watched(seed, failing=False, **how):
     """Days of the alarms of a drawn point, which is looked at after each of them; and how many days it was watched."""
     random = np.random.default_rng(seed)
-    memory, alarms, last = Point(request=WatchRequest()), [], 0
+    memory, alarms, last = Point(WatchRequest()), [], 0
     for last, changes in drawn(random, 730, failing=failing, **how):
         if "alarm" in memory.take(snapshot(random, last, **changes)):
             alarms.append(last)
@@ -274,7 +261,7 @@ def test_what_happens_to_a_point(steps):
 
 
 def test_clear_growth_is_an_alarm_before_there_is_a_baseline_and_is_not_learnt():
-    memory, random = Point(request=WatchRequest()), np.random.default_rng(3)
+    memory, random = Point(WatchRequest()), np.random.default_rng(3)
     assert run(memory, random, range(10)) == []
     assert run(memory, random, range(10, 20), band_4=4.0) == [], "which other days may explain"
     assert run(memory, random, range(20, 30), band_4=9.0, outer_race=9.0) == ["alarm"]
@@ -282,36 +269,36 @@ def test_clear_growth_is_an_alarm_before_there_is_a_baseline_and_is_not_learnt()
     assert memory.status.p_value is None
 
 
-def beside(changes, days=range(12, 30)):
-    """Points of one machine, whose changes are functions of the day."""
-    made = [learnt(seed, point=str(seed + 1)) for seed in range(len(changes))]
-    for day in days:
-        for (memory, random), change in zip(made, changes, strict=True):
-            memory.observe(snapshot(random, day, **change(day)))
-        for memory, _ in made:
-            memory.assess([other for other, _ in made if other is not memory])
-    return [memory for memory, _ in made]
+def beside(*changes):
+    """Statuses of points of one machine, whose changes are functions of the day."""
+    made = {str(seed + 1): learnt(seed) for seed in range(len(changes))}
+    states = {point: replace(memory.state, status=PointStatus("pump", point)) for point, (memory, _) in made.items()}
+    for day in range(12, 30):
+        drawn = zip(made.items(), changes, strict=True)
+        snapshots = [
+            replace(snapshot(random, day, **change(day)), point=point) for (point, (_, random)), change in drawn
+        ]
+        states, _, _ = judge(states, snapshots, REQUEST)
+    return [state.status for state in states.values()]
 
 
 def test_what_all_points_of_a_machine_show_is_load_and_no_alarm():
-    memories = beside([lambda _: {"all": 7.0}] * 4)
-    assert not any(memory.alarm for memory in memories)
-    assert {memory.status.status for memory in memories} == {"check"}  # but it is said
-    assert "other points" in memories[0].status.reasons[0]
+    statuses = beside(*[lambda _: {"all": 7.0}] * 4)
+    assert [(status.status, status.alarm) for status in statuses] == [("check", None)] * 4
+    assert [finding.kind for finding in statuses[0].findings] == ["all points louder"]
 
 
 def test_what_rose_more_at_a_neighbour_is_cross_talk_whatever_the_status_of_that_is():
-    first, second = beside([
-        lambda _: {"band_5": 15.0, "envelope_kurtosis": 6.0}, lambda day: {"band_5": 5.0 if day > 15 else 0.0},
-    ])  # fmt: skip
-    assert first.status.status == "alarm"
-    assert second.status.status == "check"
-    assert "cross-talk from 1" in second.status.reasons[0]
-    first, second = beside([
-        lambda _: {"band_5": 15.0}, lambda day: {"band_5": 5.0, "outer_race": 9.0 if day > 15 else 0.0},
-    ])  # fmt: skip
-    assert {first.status.status, second.status.status} == {"alarm"}, "an alarm does not hide another bearing's lines"
-    assert second.status.p_value < 0.05
+    first, second = beside(
+        lambda _: {"band_5": 15.0, "envelope_kurtosis": 6.0}, lambda day: {"band_5": 5.0 if day > 15 else 0.0}
+    )
+    assert (first.status, second.status) == ("alarm", "check")
+    assert (second.findings[0].kind, second.findings[0].values) == ("levels of neighbour", {"owner": "1"})
+    first, second = beside(
+        lambda _: {"band_5": 15.0}, lambda day: {"band_5": 5.0, "outer_race": 9.0 if day > 15 else 0.0}
+    )
+    assert {first.status, second.status} == {"alarm"}, "an alarm does not hide another bearing's lines"
+    assert second.p_value < 0.05
 
 
 def test_operating_states_have_baselines_of_their_own():
@@ -320,7 +307,7 @@ def test_operating_states_have_baselines_of_their_own():
         fast = day % 2 == 1
         happened += memory.take(snapshot(random, day, rpm=1500.0 if fast else 900.0, all=10.0 if fast else 0.0))
     assert happened == []
-    assert [state.label for state in memory.states] == ["900 rpm", "1500 rpm"]
+    assert [state.rpm for state in memory.states] == [900.0, 1500.0]
     assert memory.status.status == "ok"
     assert run(memory, random, range(80, 90), rpm=900.0, all=10.0) == ["alarm"]  # loud for this speed
 
@@ -360,26 +347,26 @@ def test_a_memory_that_is_kept_and_read_again_after_every_recording_says_the_sam
         changes = {"band_4": 6.0} if day > 25 else {}
         assert run(whole, random, [day], **changes) == run(parts, again, [day], **changes)
         assert whole.status == parts.status
-        content = packed(parts.state)
-        parts.state = unpacked(content)
-        assert packed(parts.state) == content
-    for damaged in (b"", content[:50], content[:-10], content[:60] + bytes([content[60] ^ 1]) + content[61:]):
-        with pytest.raises(DamagedError):
-            unpacked(damaged)
+        content = PACKED.process_bind_param(parts.state, None)
+        parts.state = PACKED.process_result_value(content, None)
+        assert PACKED.process_bind_param(parts.state, None) == content
+    with pytest.raises(SQLAlchemyError, match="malformed"):
+        PACKED.process_result_value(content[:60] + bytes([content[60] ^ 1]) + content[61:], None)
 
 
 # Signals.
 
 
-def recorded(signals, bearing=Simulated.bearing):
-    """A measurement of several points."""
+def measured(signals, time):
+    """Snapshots of several points."""
     points = []
     for name, signal in signals.items():
         origin = f"x#{name}"
         read = partial(Recording, signal=signal, rate=RATE, domain="", origin=origin)
+        bearing = Simulated.bearing
         found = found_recording(read())
         points.append(FoundPoint(origin, (replace(found, read=read, rpm=1500.0, bearing=bearing, machine="pump"),)))
-    return FoundMeasurement("x", tuple(points))
+    return measure(FoundMeasurement("x", tuple(points)), Given(trust_speed=True), time, "pump")
 
 
 def simulated(day, length=0.0, part="outer", seconds=1.0, seed=0):
@@ -388,50 +375,36 @@ def simulated(day, length=0.0, part="outer", seconds=1.0, seed=0):
 
 
 def test_simulated_spalls_grow_until_they_are_alarmed_and_named_and_the_neighbour_is_cross_talk():
-    memories, alarmed = {name: Point(name, WatchRequest(baseline=8)) for name in ("1", "2")}, []
+    states, alarmed = {}, []
     for day in range(21):
         struck, quiet = simulated(day, 0.0 if day < 12 else 0.1 * 1.3 ** (day - 12)), simulated(1000 + day, seed=1)
-        signals = recorded({"1": struck, "2": quiet + 0.2 * struck})
-        for each in measure(signals, Given(trust_speed=True), DAY * day, "pump"):
-            memories[each.point].observe(each)
-        for name, memory in memories.items():
-            happened = memory.assess([memories["2" if name == "1" else "1"]])
-            alarmed += [(day, name) for kind in happened if kind == "alarm"]
+        snapshots = measured({"1": struck, "2": quiet + 0.2 * struck}, DAY * day)
+        states, events, _ = judge(states, snapshots, WatchRequest(baseline=8))
+        alarmed += [(day, event.point) for event in events if event.kind == "alarm"]
     assert {name for _, name in alarmed} == {"1"}
     assert 12 <= alarmed[0][0] <= 22
-    assert (memories["1"].status.status, memories["1"].status.fault) == ("alarm", "outer race")
-    assert memories["2"].status.status == "check"
-    assert "cross-talk" in memories["2"].status.reasons[0]
+    assert (states["1"].status.status, states["1"].status.fault) == ("alarm", "outer race")
+    assert (states["2"].status.status, states["2"].status.findings[0].kind) == ("check", "cross-talk")
 
 
 def test_a_clear_fault_is_an_alarm_at_once_and_keeps_its_name_until_another_was_named_three_times_in_a_row():
-    memory, names, happened = Point(request=WatchRequest()), [], []
+    memory, names, happened = Point(WatchRequest()), [], []
     for day, part in enumerate(("outer", "inner", "outer", "inner", "inner", "inner")):
-        [measured] = measure(recorded({"1": simulated(day, 2.0, part)}), Given(trust_speed=True), DAY * day, "pump")
-        happened.append(memory.take(measured))
+        happened += [memory.take(snapshot) for snapshot in measured({"1": simulated(day, 2.0, part)}, DAY * day)]
         names.append(memory.status.fault)
     assert happened == [["alarm"], *[[]] * 5]
     assert names == [*["outer race"] * 5, "inner race"]
     assert "BPFI" in memory.status.reasons[0]
 
 
-def test_lines_of_a_bearing_that_nobody_names_are_an_alarm_too():
-    memory = Point(request=WatchRequest())
-    [measured] = measure(recorded({"1": simulated(0, 2.0)}, bearing=None), Given(trust_speed=True), 0.0, "pump")
-    assert memory.take(measured) == ["alarm"]
-    assert memory.status.fault == "fault, type unclear"
-
-
 def test_bursts_of_less_than_three_turns_add_up_until_lines_can_be_read():
     """One burst says nothing of lines; together they show a fault that was there from the first recording on."""
-    memory = Point(request=WatchRequest(baseline=8))
+    memory = Point(WatchRequest(baseline=8))
     for number in range(24):
-        [each] = measure(
-            recorded({"1": simulated(number, 2.0, seconds=0.1)}), Given(trust_speed=True), 10.0 * number, "pump"
-        )
-        assert each.measured.turns < 3
-        assert "outer_race" not in each.values
-        memory.take(each)
-        memory.state = unpacked(packed(memory.state))
+        [snapshot] = measured({"1": simulated(number, 2.0, seconds=0.1)}, 10.0 * number)
+        assert snapshot.measured.turns < 3
+        assert "outer_race" not in snapshot.values
+        memory.take(snapshot)
+        memory.state = PACKED.process_result_value(PACKED.process_bind_param(memory.state, None), None)
     assert memory.status.status == "alarm"
     assert memory.status.fault == "outer race"

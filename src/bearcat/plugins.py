@@ -53,10 +53,9 @@ def _hash(kind: Any) -> str | None:
     sources = dict[str, str]()
     for part in written:
         _add_sources(part.__module__, sources)
-    with suppress(OSError, TypeError):  # typed at a prompt
-        for part in written:
-            inspect.getsource(part)
-        return digest_json([[part.__qualname__ for part in written], sorted(set(sources.values()))])
+    with suppress(OSError, TypeError):  # typed at a prompt, or in a cell of a notebook, whose module has no file
+        if all(inspect.getsource(part) and part.__module__ in sources for part in written):
+            return digest_json([[part.__qualname__ for part in written], sorted(set(sources.values()))])
     warnings.warn(
         f"the code of '{kind.__qualname__}' is in no file, so results made with it are not used again in another"
         " session, nor after it is defined again; save it in a file and import it",
@@ -73,12 +72,12 @@ def _is_own(module: str, beside: str) -> bool:
     return top == beside.partition(".")[0] or ((file := _file(module)) is not None and is_own_file(file))
 
 
-def _add_sources(module: str, found: dict[str, str]) -> None:
+def _add_sources(module: str, sources: dict[str, str]) -> None:
     """Adds hashes of the files of a module and of those it imports, directly or through others."""
-    if module in found or (file := _file(module)) is None:
+    if module in sources or (file := _file(module)) is None:
         return
     text = file.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    found[module] = digest(text)
+    sources[module] = digest(text)
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     with suppress(SyntaxError, ValueError, ImportError):  # not Python, such as a compiled module
         for node in ast.walk(ast.parse(text)):
@@ -88,7 +87,7 @@ def _add_sources(module: str, found: dict[str, str]) -> None:
                 names = [origin, *(f"{origin}.{name}" for name in names)]
             for name in names:
                 if _is_own(name, module):
-                    _add_sources(name, found)
+                    _add_sources(name, sources)
 
 
 def _file(module: str) -> Path | None:
@@ -110,8 +109,8 @@ def raised_in(error: BaseException) -> str | None:
     """The last line of a user's own file on the way from this package to an error: "my_loss.py, line 12"."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [number for number, frame in enumerate(frames) if Path(frame.filename).is_relative_to(PACKAGE)]
-    own = [frame for frame in frames[min(ours, default=0) :] if is_own_file(Path(frame.filename))]
-    return f"{os.path.relpath(own[-1].filename)}, line {own[-1].lineno}" if own else None
+    of_user = [frame for frame in frames[min(ours, default=0) :] if is_own_file(Path(frame.filename))]
+    return f"{os.path.relpath(of_user[-1].filename)}, line {of_user[-1].lineno}" if of_user else None
 
 
 def error_sentence(error: BaseException) -> str:
@@ -119,8 +118,8 @@ def error_sentence(error: BaseException) -> str:
     text = (str(error).splitlines() or [""])[0]
     if isinstance(error, InputError):
         return text
-    place = raised_in(error)
-    return f"{'' if place is None else f'{place}: '}{type(error).__name__}: {text}"
+    line = raised_in(error)
+    return f"{'' if line is None else f'{line}: '}{type(error).__name__}: {text}"
 
 
 def traceback_text(error: BaseException) -> str:

@@ -150,8 +150,6 @@ class RunSettings:
     sources = _entry(tuple[str, ...], "source")
     target = _entry(str, "target")
     input = _entry(str, "preparation", "input")
-    length = _entry(int, "preparation", "length")  # samples of a window
-    split = _entry(str, "split", "scheme")
     recipe = _entry(dict[str, Any], "recipe")
     recipe_name = _entry(str, "recipe", "name")
     epochs = _entry(int, "recipe", "schedule", "epochs")

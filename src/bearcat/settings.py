@@ -49,20 +49,22 @@ def override(settings: Settings, given: Mapping[str, Any], what: str = "setting"
 
     InputError names an unknown or wrong one, and `what` fields are called.
     """
-    return dataclasses.replace(settings, **_given_fields(type(settings), given, what))  # type: ignore[type-var]
+    return dataclasses.replace(settings, **_read_fields(type(settings), given, True, what))  # type: ignore[type-var]
 
 
-def _given_fields(kind: Any, given: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Fields of a dataclass as a person gave them."""
+def _read_fields(kind: Any, table: Mapping[str, Any], given: bool, what: str = "setting") -> dict[str, Any]:
+    """Fields of a dataclass from a table that a person has `given`, or a program."""
     hints, read = _hints(kind), dict[str, Any]()
     names = [field.name for field in dataclasses.fields(kind)]
-    for name, value in given.items():
+    for name, value in table.items():
         if name not in names:
-            raise InputError(f"unknown {what} '{name}'{suggest(name, names)}")
+            if given:
+                raise InputError(f"unknown {what} '{name}'{suggest(name, names)}")
+            continue
         try:
-            read[name] = from_plain(hints[name], value, name, given=True)
+            read[name] = from_plain(hints[name], value, name if given else f"'{name}'", given)
         except ValueError as error:
-            if isinstance(error, InputError):  # of a table, which names its own entry
+            if not given or isinstance(error, InputError):  # of a table, which names its own entry
                 raise
             raise InputError(f"{what} '{name}': '{value}' is not {_described(hints[name])}") from error
     return read
@@ -152,16 +154,12 @@ def from_plain(kind: Any, value: Any, name: str = "the value", given: bool = Fal
 
 def _read_dataclass(kind: Any, value: Any, name: str, given: bool) -> Any:
     """A dataclass from a table; an error names the table, if a person wrote it, and the entry."""
-    fields, hints = dataclasses.fields(kind), _hints(kind)
+    fields = dataclasses.fields(kind)
     with naming_place(name) if given else contextlib.nullcontext():
         table = {fields[0].name: value} if isinstance(value, str) else value
         if not isinstance(table, Mapping):
             raise InputError(f"must be a table, not {value!r:.40}")
-        if given:
-            read = _given_fields(kind, table, "setting")
-        else:
-            known = [field.name for field in fields if field.name in table]
-            read = {name: from_plain(hints[name], table[name], f"'{name}'") for name in known}
+        read = _read_fields(kind, table, given)
         for field in fields:
             if field.name not in read and field.default is field.default_factory is dataclasses.MISSING:
                 raise InputError(f"'{field.name}' is missing")

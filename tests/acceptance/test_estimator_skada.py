@@ -18,11 +18,7 @@ from tests.test_estimator import QUICK, SHORT, packed, shift  # noqa: F401
 
 with sklearn.config_context():  # skada switches metadata routing on for everybody; put back what was there
     from skada import make_da_pipeline
-    from skada.metrics import (
-        MixValScorer,
-        PredictionEntropyScorer,
-        SoftNeighborhoodDensity,
-    )
+    from skada.metrics import MixValScorer, PredictionEntropyScorer, SoftNeighborhoodDensity
     from skada.model_selection import StratifiedDomainShuffleSplit
 
 pytestmark = [pytest.mark.usefixtures("narrow_classifier"), *SHORT]
@@ -37,12 +33,12 @@ def routing():
 
 def test_skadas_own_pipeline_gives_the_same(packed, routing):
     X, y, domain = packed
-    ours = make_pipeline(StandardScaler(), CATClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
-    theirs = make_da_pipeline(StandardScaler(), CATClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
-    target = domain < 0
-    assert np.allclose(
-        theirs.predict_proba(X[target], sample_domain=domain[target]), ours.predict_proba(X[target]), atol=1e-6
+    ours, theirs = (
+        make(StandardScaler(), CATClassifier("DANN", **QUICK)).fit(X, y, sample_domain=domain)
+        for make in (make_pipeline, make_da_pipeline)
     )
+    X, domain = X[domain < 0], domain[domain < 0]
+    assert np.allclose(theirs.predict_proba(X, sample_domain=domain), ours.predict_proba(X), atol=1e-6)
 
 
 @pytest.mark.parametrize("scorer", [PredictionEntropyScorer, SoftNeighborhoodDensity, MixValScorer])

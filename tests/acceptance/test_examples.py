@@ -79,13 +79,6 @@ def follow(page: Path, folder: Path, pictures: bool = True) -> None:
             assert_printed(text, printed)
 
 
-def test_simulate_and_adapt_shows_that_adapting_gains(tmp_path):
-    printed = python(str(ROOT / "examples" / "simulate_and_adapt.py"), "--epochs", "6", folder=tmp_path)
-    target = {name: float(value) for name, value in re.findall(r"^(\S+) .*target ([\d.]+)%", printed, re.M)}
-    assert set(target) == {"source-only", "CAT*-Temperature"}
-    assert target["CAT*-Temperature"] > target["source-only"]
-
-
 def test_cat_in_one_page_beats_source_only_and_draws_it(tmp_path):
     printed = python(str(ROOT / "examples" / "cat_in_one_page.py"), folder=tmp_path)
     assert_cat_gains(printed)
@@ -127,20 +120,14 @@ def test_read_the_records_makes_a_run_where_there_is_none_and_draws_it(tmp_path)
 
 def test_the_first_hour_for_researchers_does_what_it_says(tmp_path):
     follow(ROOT / "docs" / "first-hour-researchers.md", tmp_path)
-    for name in ("curves.png", "out/record.json", "store", "tables"):
-        assert (tmp_path / name).exists()
+    assert all((tmp_path / name).exists() for name in ("curves.png", "out/record.json", "store", "tables"))
 
 
-def test_what_is_added_works_as_its_page_says(tmp_path):
-    follow(ROOT / "docs" / "extend.md", tmp_path, pictures=False)
-    for folder in ("out", "mcc"):
-        assert (tmp_path / folder / "record.json").exists()
-
-
-def test_the_page_shows_the_files_that_tests_run():
-    """tests/acceptance/test_seams.py runs the files."""
-    text = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^```python\n# examples/(\S+)\n(.*?)^```$", text, re.M | re.S)
+def test_what_is_added_works_as_its_page_says_which_shows_the_files_that_test_seams_runs(tmp_path):
+    page = ROOT / "docs" / "extend.md"
+    follow(page, tmp_path, pictures=False)
+    assert all((tmp_path / folder / "record.json").exists() for folder in ("out", "mcc"))
+    shown = re.findall(r"^```python\n# examples/(\S+)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
     assert len(shown) == 4
     for name, code in shown:
         assert (ROOT / "examples" / name).read_text(encoding="utf-8") == code

@@ -13,13 +13,7 @@ from bearcat.cat.recipes import GROUPS, RECIPES
 from tests.test_alignments import parts, view
 from tests.test_learning import LEARNING, source_only, split
 from tests.test_learning import test_an_adaptation_method_ends_clearly_above_source_only as learns
-from tests.test_train import (
-    RAGGED,
-    assert_equal_to_twin,
-    assert_published,
-    assert_stacked,
-    toy,
-)
+from tests.test_train import RAGGED, assert_equal_to_twin, assert_published, assert_stacked, toy
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 __all__ = ["source_only", "split", "view"]  # fixtures

@@ -16,7 +16,6 @@ import sqlalchemy as sql
 from tests.test_watch_store import (  # noqa: F401 (they run with the address below)
     test_a_file_is_added_whole_or_not_at_all,
     test_a_store_gives_back_what_was_added,
-    test_a_thinned_trend_is_even,
     test_one_process_watches_and_others_read_and_acknowledge,
     test_people_acknowledge_relearn_and_forget,
 )

@@ -108,67 +108,67 @@ OWN = ("--data", "own", "--source", "900rpm", "--target", "1480rpm", "--bearing"
 SIMULATED = ("--set", "seconds=1", "--set", "severities=4", "--set", "faults=inner,outer")
 PAPER = ("--input", "time", "--window", "256", "--epochs", "4", "--device", "cpu")
 
+
+def diagnosing(name: str, *words: object, wants: str = "") -> Case:
+    return Case(name, ("diagnose", *words, *JSON), diagnoses, wants)
+
+
+def predicting(name: str, *words: object, wants: str = "") -> Case:
+    return Case(name, ("predict", *words, *JSON), diagnoses, wants)
+
+
+WATCH = ("watch", "plant", "--store", "plant.db", "--once", *KNOWN, "--baseline", "15", *JSON)
+TRUSTED = ("--rpm", "1200", "--bearing", "6205", "--trust-speed")
+SEVERITY = ("--unit", "g", "--group", "2", "--mounting", "rigid")
+RIG = ("--data", "rig", "--source", "600rpm", "--target", "1200rpm", "--bearing", "6205", "--epochs", "4")
+OF_CWRU = ("cwru", "--rpm", "1797", "--bearing", "6205", "--rate", RATE)
 CASES = (
-    Case("diagnose", ("diagnose", "drawn", *KNOWN, *JSON), diagnoses),
-    Case("diagnose by orders", ("diagnose", "drawn", "--rpm", RPM, "--bearing", SHEET, *JSON), diagnoses),
-    Case("diagnose without a speed", ("diagnose", "drawn", "--bearing", "6205", *JSON), diagnoses),
-    Case("diagnose without a bearing", ("diagnose", "drawn", "--rpm", RPM, *JSON), diagnoses),
-    Case("diagnose an unknown bearing", ("diagnose", "drawn", "--rpm", RPM, "--bearing", "unknown", *JSON), diagnoses),
-    Case("diagnose at a wrong speed", ("diagnose", "drawn", "--rpm", "1200", "--bearing", "6205", *JSON), diagnoses),
-    Case(
-        "diagnose at a wrong speed that is trusted",
-        ("diagnose", "drawn", "--rpm", "1200", "--bearing", "6205", "--trust-speed", *JSON), diagnoses,
+    diagnosing("diagnose", "drawn", *KNOWN),
+    diagnosing("diagnose by orders", "drawn", "--rpm", RPM, "--bearing", SHEET),
+    diagnosing("diagnose without a speed", "drawn", "--bearing", "6205"),
+    diagnosing("diagnose without a bearing", "drawn", "--rpm", RPM),
+    diagnosing("diagnose an unknown bearing", "drawn", "--rpm", RPM, "--bearing", "unknown"),
+    diagnosing("diagnose at a wrong speed", "drawn", *TRUSTED[:-1]),
+    diagnosing("diagnose at a wrong speed that is trusted", "drawn", *TRUSTED),
+    diagnosing("diagnose another bearing", "drawn", "--rpm", RPM, "--bearing", "6310"),
+    diagnosing(
+        "diagnose beside a healthy one", "drawn/faint.wav", "drawn/inner.wav", *KNOWN, "--healthy", "drawn/healthy.wav"
     ),
-    Case("diagnose another bearing", ("diagnose", "drawn", "--rpm", RPM, "--bearing", "6310", *JSON), diagnoses),
-    Case(
-        "diagnose beside a healthy one",
-        ("diagnose", "drawn/faint.wav", "drawn/inner.wav", *KNOWN, "--healthy", "drawn/healthy.wav", *JSON), diagnoses,
-    ),
-    Case("diagnose odd files", ("diagnose", "odd", *KNOWN, *JSON), diagnoses),
-    Case("diagnose axes", ("diagnose", "odd/two-bearings.wav", *KNOWN, "--channels", "together", *JSON), diagnoses),
-    Case("diagnose channels", ("diagnose", "odd/two-bearings.wav", *KNOWN, "--channels", "apart", *JSON), diagnoses),
-    Case(
-        "diagnose severity",
-        ("diagnose", "drawn/outer.wav", *KNOWN, "--unit", "g", "--group", "2", "--mounting", "rigid", *JSON), diagnoses,
-    ),
-    Case("diagnose by two processes", ("diagnose", "drawn", *KNOWN, "--jobs", "2", *JSON), diagnoses),
-    Case("diagnose CWRU", ("diagnose", "cwru", "--rpm", "1797", "--bearing", "6205", "--rate", RATE, *JSON), diagnoses, "cwru"),
-    Case("diagnose HIT-SM", ("diagnose", "rig/1200rpm", "--bearing", "6205", "--rpm", "1200", *JSON), diagnoses, "hit-sm"),
-    Case("diagnose currents", ("diagnose", "unimore", "--rate", "25600", *JSON), diagnoses, "unimore"),
+    diagnosing("diagnose odd files", "odd", *KNOWN),
+    diagnosing("diagnose axes", "odd/two-bearings.wav", *KNOWN, "--channels", "together"),
+    diagnosing("diagnose channels", "odd/two-bearings.wav", *KNOWN, "--channels", "apart"),
+    diagnosing("diagnose severity", "drawn/outer.wav", *KNOWN, *SEVERITY),
+    diagnosing("diagnose by two processes", "drawn", *KNOWN, "--jobs", "2"),
+    diagnosing("diagnose CWRU", *OF_CWRU, wants="cwru"),
+    diagnosing("diagnose HIT-SM", "rig/1200rpm", "--bearing", "6205", "--rpm", "1200", wants="hit-sm"),
+    diagnosing("diagnose currents", "unimore", "--rate", "25600", wants="unimore"),
     Case("no such file", ("diagnose", "drawn/missing.wav", *KNOWN)),
     Case("no such bearing", ("diagnose", "drawn", "--rpm", RPM, "--bearing", "no-such-bearing")),
     Case("a broken file alone", ("diagnose", "odd/broken.wav", *KNOWN)),
     Case("a negative speed", ("diagnose", "drawn", "--rpm", "-5", "--bearing", "6205")),
-    Case("the general model", ("predict", "general", "drawn", *KNOWN, *JSON), diagnoses),
-    Case(
-        "the general model on CWRU",
-        ("predict", "general", "cwru", "--rpm", "1797", "--bearing", "6205", "--rate", RATE, *JSON), diagnoses, "cwru",
-    ),
+    predicting("the general model", "general", "drawn", *KNOWN),
+    predicting("the general model on CWRU", "general", *OF_CWRU, wants="cwru"),
     Case("adapt", ("adapt", *OWN, "--out", "adapted"), record("adapted")),
     Case("adapt simulated", ("adapt", "--epochs", "4", *SIMULATED, "--out", "simulated"), record("simulated")),
     Case("adapt with a reference", ("adapt", *OWN, "--reference", "healthy", "--out", "referred"), record("referred")),
     Case("adapt by CAT*", ("adapt", *OWN[:8], *PAPER, "--method", "CAT*-Temperature", "--out", "cat"), record("cat")),
-    Case(
-        "adapt HIT-SM",
-        ("adapt", "--data", "rig", "--source", "600rpm", "--target", "1200rpm", "--bearing", "6205", "--epochs", "4", "--out", "real"),
-        record("real"), "hit-sm",
-    ),
+    Case("adapt HIT-SM", ("adapt", *RIG, "--out", "real"), record("real"), "hit-sm"),
     Case("no such domain", ("adapt", *OWN[:4], "--target", "2000rpm", "--out", "never")),
     Case("no such method", ("adapt", *OWN, "--method", "CAT-Temperatur", "--out", "never")),
-    Case("predict", ("predict", "adapted/model", "drawn", *KNOWN, *JSON), diagnoses),
-    Case("predict odd files", ("predict", "adapted/model", "odd", *KNOWN, *JSON), diagnoses),
-    Case("predict by CAT*", ("predict", "cat/model", "drawn", *KNOWN, *JSON), diagnoses),
+    predicting("predict", "adapted/model", "drawn", *KNOWN),
+    predicting("predict odd files", "adapted/model", "odd", *KNOWN),
+    predicting("predict by CAT*", "cat/model", "drawn", *KNOWN),
     Case("export", ("export", "adapted/model", "--onnx", "adapted.onnx")),
-    Case("predict by the graph", ("predict", "adapted.onnx", "drawn", *KNOWN, *JSON), diagnoses),
+    predicting("predict by the graph", "adapted.onnx", "drawn", *KNOWN),
     Case("check with labels", ("check", "adapted", "--labels", "labels.csv"), record("adapted")),
-    Case("watch", ("watch", "plant", "--store", "plant.db", "--once", *KNOWN, "--baseline", "15", *JSON), points),
-    Case("watch again", ("watch", "plant", "--store", "plant.db", "--once", *KNOWN, "--baseline", "15", *JSON), points),
+    Case("watch", WATCH, points),
+    Case("watch again", WATCH, points),
     Case("watch IMS", ("watch", "ims", "--store", "ims.db", "--once", "--baseline", "8", *JSON), points, "ims"),
     Case("data check", ("data", "check", "own")),
     Case("bench", ("bench", "run", "grid.toml", "--store", "store")),
     Case("bench report", ("bench", "report", "grid.toml", "--store", "store", "--out", "tables"), scores("tables")),
     Case("report", ("report", "drawn", *KNOWN, "--out", "page.html")),
-)  # fmt: skip
+)
 
 GRID = """\
 title = "Golden"

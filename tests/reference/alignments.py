@@ -35,24 +35,22 @@ def coral(source: np.ndarray, target: np.ndarray) -> float:
     return float((gap**2).sum() / (4 * source.shape[1] ** 2))
 
 
-def least_transport(cost: np.ndarray) -> float:
-    """The least mean cost of moving equal weights of rows to equal weights of columns, by linear programming."""
-    rows, columns = cost.shape
+def least_transport(
+    source: np.ndarray, labels: np.ndarray, target: np.ndarray, logits: np.ndarray, features: float, of_labels: float
+) -> float:
+    """The least mean cost of moving equal weights of source windows to equal weights of target ones, by linear
+    programming.
+    """
+    surprise = -log_softmax(logits, axis=1)
+    cost = [
+        features * squared(x, y) + of_labels * surprise[j, label]
+        for x, label in zip(source, labels, strict=True)
+        for j, y in enumerate(target)
+    ]
+    rows, columns = len(source), len(target)
     sums = [np.kron(np.eye(rows), np.ones(columns)), np.kron(np.ones(rows), np.eye(columns))]
     totals = np.concatenate([np.full(rows, 1 / rows), np.full(columns, 1 / columns)])
-    return float(linprog(cost.ravel(), A_eq=np.concatenate(sums), b_eq=totals).fun)
-
-
-def joint_cost(
-    source: np.ndarray, labels: np.ndarray, target: np.ndarray, logits: np.ndarray, features: float, of_labels: float
-) -> np.ndarray:
-    surprise = -log_softmax(logits, axis=1)
-    return np.array(
-        [
-            [features * squared(x, y) + of_labels * surprise[j, label] for j, y in enumerate(target)]
-            for x, label in zip(source, labels, strict=True)
-        ]
-    )
+    return float(linprog(cost, A_eq=np.concatenate(sums), b_eq=totals).fun)
 
 
 def triplet(features: np.ndarray, labels: list[int], counts: list[bool], margin: float) -> float:

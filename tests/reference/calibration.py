@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 Rows = Sequence[Sequence[float]]
@@ -37,31 +36,6 @@ def ece(probabilities: Rows, labels: Sequence[int], weights: Sequence[float], bi
         if mass > 0:
             error += mass / total * abs(correct / mass - confidence / mass)
     return error
-
-
-def mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
-
-
-def nll(logits: Rows, labels: Sequence[int], weights: Sequence[float], temperature: float = 1.0) -> float:
-    losses = []
-    for row, label in zip(logits, labels, strict=True):
-        largest = max(row)
-        total = sum(math.exp((logit - largest) / temperature) for logit in row)
-        losses.append(math.log(total) - (row[label] - largest) / temperature)
-    return mean(losses, weights)
-
-
-def brier(probabilities: Rows, labels: Sequence[int], weights: Sequence[float]) -> float:
-    scores = []
-    for row, label in zip(probabilities, labels, strict=True):
-        scores.append(sum((probability - float(number == label)) ** 2 for number, probability in enumerate(row)))
-    return mean(scores, weights)
-
-
-def accuracy(rows: Rows, labels: Sequence[int], weights: Sequence[float]) -> float:
-    hits = [float(first_largest(row) == label) for row, label in zip(rows, labels, strict=True)]
-    return mean(hits, weights)
 
 
 def window_agreement(predicted: Sequence[int], recordings: Sequence[int]) -> float:

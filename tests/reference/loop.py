@@ -1,4 +1,4 @@
-"""The whole training for one model, the plain way: `nn.Module`s and Python loops, nothing stacked, nothing compiled.
+"""The whole training for one model, the plain way: `nn.Module`s and Python loops, nothing stacked, no dropout.
 
 Written from the paper and from a description of the published code, not from ours: domain-adversarial training (Ganin
 et al. 2016), minimum class confusion (Jin et al. 2020), smooth domain-adversarial training (Rangwani et al. 2022), mean
@@ -23,6 +23,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bearcat.data.tasks import TrainingData
+
 Calibration = Callable[[Tensor], Tensor]  # logits (n, classes) -> logits (n, classes)
 State = dict[str, Tensor]
 LOSSES = ("supervised", "pseudo", "mcc", "domain")
@@ -45,19 +47,8 @@ class Settings:
     align_from: int = 50  # T_DA
     label_from: int = 50  # T_PL; 100 for frequency input
     calibrate_from: int = 150  # T_cal
-    dropout: float = 0.5
     sgd_steps: int = 5000  # of the published vector and matrix scaling
     fit: Callable[[Twin], Calibration] | None = None  # our calibrator, where it is not the published one
-
-
-@dataclass
-class Data:
-    """One task: windows (n, channels, length), labels (n,)."""
-
-    source_train: tuple[Tensor, Tensor]
-    source_test: tuple[Tensor, Tensor]
-    target_train: Tensor
-    classes: int
 
 
 # --- networks ---------------------------------------------------------------------------------------------------------
@@ -66,14 +57,13 @@ class Data:
 class Encoder(nn.Module):
     """Windows (n, channels, length) to features (n, 256)."""
 
-    def __init__(self, channels: int, dropout: float) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
         self.convolutions = nn.ModuleList(
             [nn.Conv1d(channels, 16, 15), nn.Conv1d(16, 32, 3), nn.Conv1d(32, 64, 3), nn.Conv1d(64, 128, 3)]
         )
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in (16, 32, 64, 128))
         self.dense = nn.ModuleList([nn.Linear(512, 256), nn.Linear(256, 256)])
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, values: Tensor) -> Tensor:
         for number, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
@@ -82,39 +72,32 @@ class Encoder(nn.Module):
                 values = functional.max_pool1d(values, kernel_size=2, stride=2)
         values = functional.adaptive_max_pool1d(values, 4).flatten(start_dim=1)  # channel by channel: 128 × 4
         for dense in self.dense:
-            values = self.dropout(functional.relu(dense(values)))
+            values = functional.relu(dense(values))
         return values
 
 
 class DomainClassifier(nn.Module):
     """Features (n, 256) to one logit each (n,): positive for source."""
 
-    def __init__(self, dropout: float) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.dense = nn.ModuleList([nn.Linear(256, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)])
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, values: Tensor) -> Tensor:
         for dense in self.dense[:2]:
-            values = self.dropout(functional.relu(dense(values)))
+            values = functional.relu(dense(values))
         return self.dense[2](values).squeeze(1)
 
 
-class Reversal(torch.autograd.Function):
+def reverse_gradient(values: Tensor, coefficient: float) -> Tensor:
     """The identity forwards; −coefficient times the gradient backwards."""
-
-    @staticmethod
-    def forward(context: Any, values: Tensor, coefficient: float) -> Tensor:
-        context.coefficient = coefficient
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Any) -> Any:
-        return -context.coefficient * gradients[0], None
+    values = values.clone()
+    values.register_hook(lambda gradient: -coefficient * gradient)
+    return values
 
 
-def make_student(classes: int, channels: int = 1, dropout: float = 0.5) -> nn.ModuleDict:
-    return nn.ModuleDict({"encoder": Encoder(channels, dropout), "head": nn.Linear(256, classes)})
+def make_student(classes: int, channels: int) -> nn.ModuleDict:
+    return nn.ModuleDict({"encoder": Encoder(channels), "head": nn.Linear(256, classes)})
 
 
 # --- formulas ---------------------------------------------------------------------------------------------------------
@@ -200,17 +183,22 @@ class Twin:
     """
 
     def __init__(
-        self, settings: Settings, data: Data, student_state: State, domain_state: State | None,
+        self, settings: Settings, data: TrainingData, student_state: State, domain_state: State | None,
         iterations_per_epoch: int,
     ) -> None:  # fmt: skip
-        self.settings, self.data, values = settings, data, data.source_train[0]
+        self.settings, classes = settings, len(data.classes)
+        self.source_train, self.source_test = (
+            (torch.from_numpy(part.values), torch.from_numpy(part.labels))
+            for part in (data.source_train, data.source_test)
+        )
+        self.target_train = values = torch.from_numpy(data.target_train.values)
         name, _, calibrator = settings.method.partition("-")
         self.calibrator = calibrator if name.startswith("CAT") else ""
         self.mcc, self.sam = ("*" in name or part in name for part in ("MCC", "SDAT"))
         self.self_training, self.adversarial = "AT" in name, settings.method != "source-only"
-        self.student = make_student(data.classes, values.shape[1], settings.dropout)
+        self.student = make_student(classes, values.shape[1])
         self.student.load_state_dict(student_state)
-        self.domain = DomainClassifier(settings.dropout)
+        self.domain = DomainClassifier()
         if domain_state is not None:
             self.domain.load_state_dict(domain_state)
         self.optimisers = [
@@ -220,7 +208,7 @@ class Twin:
         self.teacher: nn.ModuleDict | None = None
         if self.self_training and settings.published:
             self.teacher = copy.deepcopy(self.student).requires_grad_(False)
-        self.thresholds = torch.full((data.classes,), TAU, dtype=values.dtype)
+        self.thresholds = torch.full((classes,), TAU, dtype=values.dtype)
         self.calibrate: Calibration | None = None
         self.pseudo_labels: tuple[Tensor, Tensor] | None = None  # of the last step: labels (n,), selected (n,)
         self.iterations_per_epoch = iterations_per_epoch
@@ -237,7 +225,7 @@ class Twin:
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
                 group["lr"] = RATE * 0.1 ** sum(epoch >= drop for drop in settings.drops)
-        batches = [self.data.target_train[index] for index in counted]
+        batches = [self.target_train[index] for index in counted]
         if settings.published:
             logits = self.pass_target(self.teacher or self.student, batches)
             if self.teacher is not None:
@@ -247,7 +235,7 @@ class Twin:
         elif self.labelling:
             self.teacher = self.teacher or copy.deepcopy(self.student).requires_grad_(False)
             self.fit_calibration()
-            self.count(self.predict(self.teacher, self.data.target_train))
+            self.count(self.predict(self.teacher, self.target_train))
 
     def count(self, logits: Tensor) -> None:
         if self.settings.method != "AT-fixed":
@@ -277,7 +265,7 @@ class Twin:
 
     def fit_calibration(self) -> None:
         """Fits the calibration to the teacher on the source test split, if calibration is on in this epoch."""
-        settings, (values, labels) = self.settings, self.data.source_test
+        settings, (values, labels) = self.settings, self.source_test
         if not self.calibrator or not self.labelling or self.epoch < settings.calibrate_from:
             return
         logits = self.predict(self.teacher, values)
@@ -288,7 +276,7 @@ class Twin:
         else:
             weight = None
             if self.calibrator == "CPCS":
-                parts = (self.data.source_train[0], self.data.target_train, values)
+                parts = (self.source_train[0], self.target_train, values)
                 weight = density_ratio(*(self.predict(self.teacher, part, features=True) for part in parts))
             temperature = published_temperature(logits, labels, weight)
             self.calibrate = lambda values: values / temperature
@@ -297,8 +285,8 @@ class Twin:
         """One iteration on the windows of these numbers; the losses (detached, 0 where off) and the share of
         pseudo-labels selected. With SAM they are the losses at the climbed weights, whose gradient the step uses.
         """
-        settings, (values, labels) = self.settings, self.data.source_train
-        batch = values[source_index], labels[source_index], self.data.target_train[target_index]
+        settings, (values, labels) = self.settings, self.source_train
+        batch = values[source_index], labels[source_index], self.target_train[target_index]
         if self.teacher is not None and (self.labelling or self.aligning):
             self.move_teacher(MOMENTUM)
         self.pseudo_labels = self.label(batch[2]) if self.labelling else None
@@ -382,6 +370,6 @@ class Twin:
             # p of the reversal coefficient rises to 1 at the end; the published code counts its iterations from 1
             steps = (settings.epochs - settings.align_from) * self.iterations_per_epoch
             progress = (self.aligned_iterations + settings.published) / steps
-            reversed_ = Reversal.apply(joined, 2 / (1 + math.exp(-10 * progress)) - 1)
+            reversed_ = reverse_gradient(joined, 2 / (1 + math.exp(-10 * progress)) - 1)
             found["domain"] = functional.binary_cross_entropy_with_logits(self.domain(reversed_), is_source)
         return found

@@ -47,7 +47,7 @@ ABOUT, DATA = "store.json", "data.json"  # version; fingerprints, for machines w
 FAILURE = "failure.json"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LARGEST = {"cpu": 8, "cuda": 60}  # runs in a stack; half as many where the memory is short
-FILES = (SPEC, PREDICTIONS, CURVES, RECORD)  # of a finished run; the record last
+FILES = (SPEC, PREDICTIONS, CURVES, RECORD, FAILURE)  # of a run; the record last, or the failure instead
 RETRIES = 3  # of a run whose worker is lost
 HANDED_OUT = 500  # runs given to Ray at a time; each holds an open lock
 
@@ -59,7 +59,6 @@ class RunState:
     kind: str
     detail: str = ""
     record: Record | None = None
-    traceback: str = ""  # of a failed run, where one was kept
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,7 @@ class RunStore:
         if owner := self.owner(run):
             return RunState("running", owner)
         try:
-            failure = read_json(folder / FAILURE)
-            return RunState("failed", str(failure["sentence"]), traceback=str(failure.get("traceback", "")))
+            return RunState("failed", str(read_json(folder / FAILURE)["sentence"]))
         except FileNotFoundError:
             return RunState("missing")
         except (OSError, ValueError, KeyError, TypeError):
@@ -117,14 +115,6 @@ class RunStore:
             except BlockingIOError:
                 return lock.read(200).decode(errors="replace") or "another process"
         return None
-
-    def fail(self, run: str, sentence: str, traceback: str = "") -> None:
-        """Keeps the reason why a run, which must be ours, has no result."""
-        write_json(self.folder(run) / FAILURE, {"sentence": sentence, "traceback": traceback})
-
-    def stack(self, runs: Sequence[str]) -> Path:
-        """The folder of these runs while they are trained together, in this order."""
-        return self.path / "stacks" / digest_json(list(runs))[:24]
 
     def fingerprints(self) -> dict[str, str]:
         """The fingerprints of data that `remember` has kept."""
@@ -191,9 +181,10 @@ class Execution:
         """The runs by their identities; several cells of a grid may share one."""
         return {spec.identity: spec for spec in self.specs}
 
-    def fail(self, spec: RunSpec, sentence: str, traceback: str = "") -> None:
-        """Marks a run, which must be ours, as failed."""
-        self.store.fail(spec.identity, sentence, traceback)
+    def fail(self, spec: RunSpec, sentence: str, traceback: str) -> None:
+        """Keeps the reason why a run, which must be ours, has no result."""
+        reason = {"sentence": sentence, "traceback": traceback}
+        write_json(self.store.folder(spec.identity) / FAILURE, reason)
         self.message(f"{spec.cell}: failed: {sentence}")
 
     @contextmanager
@@ -236,7 +227,8 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
     from bearcat.adaptation.run import run_stack
 
     runs, store = [spec.identity for spec in specs], execution.store
-    checkpoint, name = store.stack(runs) / CHECKPOINT, f"{specs[0].cell.method} × {len(specs)}"
+    checkpoint = store.path / "stacks" / digest_json(runs)[:24] / CHECKPOINT  # of these runs in this order
+    name = f"{specs[0].cell.method} × {len(specs)}"
     if resumed := checkpoint.exists():
         execution.message(f"{name}: going on from a checkpoint")
     try:
@@ -338,19 +330,21 @@ def on_ray(specs: Sequence[RunSpec], execution: Execution, address: str, device:
                     try:
                         files = ray.get(task)
                     except ray.exceptions.RayError as error:
-                        files = error_sentence(error), traceback_text(error)
-                    if isinstance(files, tuple):
-                        execution.fail(spec, *files)
+                        execution.fail(spec, error_sentence(error), traceback_text(error))
                         continue
-                    for name in FILES:
-                        write_atomically(store.folder(spec.identity) / name, files[name])
-                    execution.trained.add(spec.identity)
+                    folder = store.folder(spec.identity)
+                    for name, content in files.items():
+                        write_atomically(folder / name, content)
+                    if FAILURE in files:
+                        execution.message(f"{spec.cell}: failed: {read_json(folder / FAILURE)['sentence']}")
+                    else:
+                        execution.trained.add(spec.identity)
     finally:
         ray.shutdown()  # with what it still trains
 
 
-def train_remotely(spec: RunSpec, device: str) -> dict[str, bytes] | tuple[str, str]:
-    """On a worker: a run's files, or why there are none, in a sentence and with the traceback."""
+def train_remotely(spec: RunSpec, device: str) -> dict[str, bytes]:
+    """On a worker: a run's files."""
     import torch
 
     from bearcat.adaptation import Library
@@ -359,7 +353,5 @@ def train_remotely(spec: RunSpec, device: str) -> dict[str, bytes] | tuple[str, 
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
         store = open_store(Path(folder) / "store", create=True)
         complete([spec], torch.device(device), Execution(store, [spec], Library()))
-        state = store.state(spec.identity)
-        if state.record is None:
-            return state.detail, state.traceback
-        return {name: (store.folder(spec.identity) / name).read_bytes() for name in FILES}
+        files = [store.folder(spec.identity) / name for name in FILES]
+        return {file.name: file.read_bytes() for file in files if file.exists()}

@@ -52,8 +52,6 @@ from bearcat.report.pages import (
 )
 from bearcat.storage import write_atomically
 
-ALL = "all datasets"  # the name of the group that holds the tasks of every dataset
-
 
 def write_bench_report(
     title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path, metrics: Sequence[str] = USUAL
@@ -73,8 +71,11 @@ def write_bench_report(
     if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
         for folder in ("tables", "figures"):
             rmtree(out / folder, ignore_errors=True)
-    groups = _groups([*results, *missing]).items()
-    sections = [_section(f"{dataset}, {kind} input", runs, metrics, out) for (dataset, kind), runs in groups]
+    runs: list[Result | Missing] = [*results, *missing]
+    groups = defaultdict[tuple[str, str], list[Result | Missing]](list)
+    for run in runs:
+        groups[run.cell.dataset, run.cell.input].append(run)
+    sections = [_section(f"{data}, {kind} input", groups[data, kind], metrics, out) for data, kind in sorted(groups)]
     subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
     page = write_page(out / "report.html", environment, title, subtitle, numbers, sections)
     rows = pandas.DataFrame([_tidy(result) for result in results], dtype=object).map(csv_cell)
@@ -82,21 +83,8 @@ def write_bench_report(
     return page
 
 
-def _groups(runs: Sequence[Result | Missing]) -> dict[tuple[str, str], list[Result | Missing]]:
-    """Runs by dataset and input; of an input with several datasets, also their tasks together."""
-    groups = defaultdict[tuple[str, str], list[Result | Missing]](list)
-    for run in runs:
-        groups[run.cell.dataset, run.cell.input].append(run)
-    for kind in sorted({kind for _, kind in groups}):
-        several = [run for run in runs if run.cell.input == kind]
-        if len({run.cell.dataset for run in several}) > 1:
-            cells = [replace(run.cell, dataset=ALL, task=f"{run.cell.dataset}: {run.cell.task}") for run in several]
-            groups[ALL, kind] = [replace(run, cell=cell) for run, cell in zip(several, cells, strict=True)]
-    return dict(sorted(groups.items(), key=lambda group: (group[0][0] == ALL, group[0])))
-
-
 def _section(title: str, runs: Sequence[Result | Missing], metrics: Sequence[str], out: Path) -> Section:
-    """Caveats, tables and figures of a group, which are also written to files."""
+    """Caveats, tables and figures of a dataset and an input, which are also written to files."""
     results = [run for run in runs if isinstance(run, Result)]
     missing = [run for run in runs if isinstance(run, Missing)]
     notes, tables, pictures = caveats(results, missing), list[Table](), list[ReportFigure | None]()
@@ -108,13 +96,10 @@ def _section(title: str, runs: Sequence[Result | Missing], metrics: Sequence[str
             pictures.append(critical_difference(comparison))
         if comparison.warning and comparison.warning not in [caveat.text for caveat in notes]:
             notes.append(Caveat("Too few tasks", comparison.warning))
-    sentences: tuple[str, ...] = ()
-    if results and results[0].cell.dataset != ALL:
-        sentences = data_sentences(results)
-        pictures.append(figures.curves(results))
-        for method in ordered_methods(results):
-            pictures.append(figures.reliability([run for run in results if run.cell.method == method]))
-        pictures.append(figures.confusions(results))
+    sentences = data_sentences(results)
+    if results:
+        by_method = [[run for run in results if run.cell.method == method] for method in ordered_methods(results)]
+        pictures += [figures.curves(results), *map(figures.reliability, by_method), figures.confusions(results)]
     slug = file_name(title.removesuffix(" input").lower())
     tables = [replace(table, name=f"{slug}-{table.name}", title=f"{table.title}: {title}") for table in tables]
     named = [replace(figure, name=file_name(f"{slug}-{figure.name}")) for figure in pictures if figure is not None]
@@ -150,9 +135,9 @@ def file_name(text: str) -> str:
 
 
 def score_table(results: Sequence[Result], missing: Sequence[Missing], comparison: Comparison) -> Table:
-    """Average, average rank and the mean of every task; of all datasets together without the tasks."""
+    """Average, average rank and the mean of every task."""
     cell, metric, methods = results[0].cell, comparison.metric, ordered_names(comparison.methods)
-    tasks = ordered_tasks((*results, *missing)) if cell.dataset != ALL else ()
+    tasks = ordered_tasks((*results, *missing))
     bold = {comparison.best, *(() if comparison.warning else comparison.equivalent)}
     columns: dict[str, list[TableEntry]] = {
         "Method": [TableEntry(method) for method in methods],

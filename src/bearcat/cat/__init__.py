@@ -5,7 +5,7 @@
 >>> model.predict_proba(windows).shape
 (60, 2)
 
-Names are loaded on first use, so that methods are listed without torch. Calibrators and measures can be used alone:
+Names are loaded on first use. Calibrators and measures can be used alone:
 
 >>> logits, labels = 9 * np.eye(2)[[0, 0, 1, 1]], np.array([0, 0, 1, 0])
 >>> calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
@@ -44,7 +44,7 @@ __all__ = [
     "reliability_bins",
 ]  # fmt: skip
 
-# Where these names are; from `calibration` on, modules load torch.
+# Where these names are.
 _MODULES = ("recipes", "ingredient", "calibration", "scaling", "networks", "arrays")
 
 if not TYPE_CHECKING:  # a type checker knows the names above and no others

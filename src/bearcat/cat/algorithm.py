@@ -65,17 +65,14 @@ def train(
     watch: Callable[[TrainingState], dict[str, Tensor]] | None = None,
     progress: Callable[[TrainingState], None] | None = None,
     checkpoint: Path | None = None,
-    precision: str | None = None,
-    path: str | None = None,
     identity: str = "",
 ) -> Trained:
     """Trains all runs to the last epoch; `watch` gives numbers (run,) for the history after each.
 
     With a checkpoint, an interrupted training goes on from its last one to the same result; `identity` names the data,
-    recipe and seeds that determine it, so that no other training continues it. `precision` and `path` are by default
-    the best there is (networks.py), which the result tells.
+    recipe and seeds that determine it, so that no other training continues it.
     """
-    state = begin(runs, device, precision, path)
+    state = begin(runs, device)
     saved = Checkpoint(state, checkpoint, identity)
     recipe, schedule = state.recipe, state.recipe.schedule
     T_PL, T_cal = schedule.label_from, schedule.calibrate_from

@@ -27,7 +27,7 @@ from bearcat.cat.networks import Encoder, Network, find_encoder, predict, select
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.cat.scaling import Temperature
 from bearcat.cat.state import training_progress, unchanged, watcher
-from bearcat.data.inputs import find_input, suited_input
+from bearcat.data.inputs import find_input
 from bearcat.data.recording import Floats, Integers, RecordingInfo, Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.data.windows import held_out
@@ -106,7 +106,7 @@ class CAT:
 
         # The input without what it could only make of a speed or bearing.
         info = RecordingInfo(domain="", origin="X", rate=self.rate)
-        self.text = suited_input(self.input or recipe.input, [info])
+        self._input = find_input(self.input or recipe.input).suited([info])
         self._shortest = recipe.encoder.shortest
         source, random = self._prepared(source), np.random.default_rng([self.seed, SPLIT])
         held = held_out(codes, self.held_out, random, groups)
@@ -207,10 +207,10 @@ class CAT:
 
     def _prepared(self, values: Floats) -> Floats:
         """The windows as the input has them; what is too short for the encoder gets zeros behind."""
-        kind, samples = find_input(self.text), values.shape[-1]
-        samples = next(length for length in count(samples) if kind.points(length) >= self._shortest)
-        values = np.pad(values, ((0, 0), (0, 0), (0, samples - values.shape[-1])))
-        return kind.transform(values, self.rate).astype(np.float32, copy=False)
+        samples = values.shape[-1]
+        whole = next(length for length in count(samples) if self._input.points(length) >= self._shortest)
+        values = np.pad(values, ((0, 0), (0, 0), (0, whole - samples)))
+        return self._input.transform(values, self.rate).astype(np.float32, copy=False)
 
     def _codes(self, values: Any, name: str, windows: int) -> Integers:
         """Labels (window,) as places in `classes`."""

@@ -218,7 +218,7 @@ class ReliabilityBins(Generic[Array]):
 def reliability_bins(
     probabilities: Array, labels: AnyArray, weight: AnyArray | None = None, bins: int = 10
 ) -> ReliabilityBins[Array]:
-    """Per bin: mean confidence, accuracy, mass; and the edges. Σ mass · |accuracy − confidence| is the ECE.
+    """Per bin: mean confidence and accuracy (Eqs. 2, 3), mass; the edges. Σ mass · |accuracy − confidence| is the ECE.
 
     >>> bins = reliability_bins(np.array([[0.9, 0.1], [0.7, 0.3]]), np.array([0, 1]), bins=2)
     >>> bins.accuracy, bins.mass
@@ -289,6 +289,14 @@ def scores(logits: Tensor, calibration: Calibration | None, labels: Tensor) -> d
     found["balanced_accuracy"] = (hits / windows).nanmean(dim=1)  # 0/0, a class without windows, is NaN
     found["macro_f1"] = (2 * hits / (windows + confusion.sum(dim=1))).nanmean(dim=1)
     return found
+
+
+def equal_classes(labels: Tensor, classes: int) -> Tensor:
+    """Weights (run, window) under which every class there is counts the same and windows count 1 on average."""
+    member = functional.one_hot(labels, classes)
+    counts = member.sum(dim=1, keepdim=True).double()
+    share = labels.shape[1] / (counts > 0).sum(dim=2, keepdim=True)
+    return (member * (share / counts.clamp(min=1))).sum(dim=2)
 
 
 def _binned(sample: Sample, bins: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -231,7 +231,7 @@ def loss_of(
 @cache
 def _class_of(function: RunLoss, name: str, phase: str | None, aligns: bool) -> type[LossOfRun]:
     """A class of its own, of the function's module, so that its code is part of a run's identity."""
-    members = {"name": name, "phase": phase, "aligns": aligns, "function": function}
+    members = {"name": name, "phase": phase, "aligns": aligns, "function": function, "__wrapped__": function}
     members |= {"__module__": function.__module__, "__qualname__": function.__qualname__, "__doc__": function.__doc__}
     return type(function.__name__, (LossOfRun,), members)
 

@@ -3,7 +3,6 @@
 The table everyone opens first is GROUPS, at the end. There is one training loop and it never asks for a recipe's name.
 Defaults are the paper's and, where its text and the published code differ, mostly the code's: published.py has what
 the code does and our default does not (docs/method.md has the table).
-Nothing here imports torch.
 
 >>> recipe = RECIPES["CAT*-Temperature"].for_input("frequency").in_epochs(QUICK_EPOCHS)
 """
@@ -154,9 +153,11 @@ class Recipe:
 
     def texts(self) -> dict[str, str | None]:
         """Encoder and calibrators as they are written: the encoder with every setting, since weights depend on it."""
-        calibrators = {name: getattr(self, name) for name in ("calibration", "final")}
-        texts = {name: value and to_text(value, CALIBRATORS, every=False) for name, value in calibrators.items()}
-        return {"encoder": str(self.encoder)} | texts
+        texts: dict[str, str | None] = {"encoder": str(self.encoder)}
+        for name in ("calibration", "final"):
+            calibrator = getattr(self, name)
+            texts[name] = calibrator and to_text(calibrator, CALIBRATORS, every=False)
+        return texts
 
     def rows(self) -> dict[str, Any]:
         """Everything it is made of whose code may be a user's own, by name."""
@@ -180,12 +181,14 @@ class Recipe:
             raise InputError(f"setting '{name}' would leave every phase where it is; use epochs, which scales them")
         if name in ("encoder", "calibration", "final"):
             none = name != "encoder" and text.lower() == "none"
-            return replace(self, **{name: None if none else text})  # type: ignore[arg-type]  # which reads it
+            changed: Any = {name: None if none else text}  # which __post_init__ reads
+            return replace(self, **changed)
         if not dot:
             return override(self, {name: text})
         if is_dataclass(value := getattr(self, part, None)):  # encoder, calibration, final, schedule
             with naming_place(part):
-                return replace(self, **{part: override(value, {setting: text})})
+                changed = {part: override(value, {setting: text})}
+            return replace(self, **changed)
         for ingredient in self.ingredients:  # or a part of one, such as the teacher
             if ingredient.name == part:
                 return self._with({part: override(ingredient, {setting: text})})
@@ -291,8 +294,6 @@ Temperature(bounds=(1.0, 100.0))
 # Chosen on CWRU and simulated bearings, where it is as good as any of these on a full target and no worse than the
 # unadapted network on targets that are mostly healthy (docs/protocol.md).
 DEFAULT_RECIPE = "match-clusters"
-# For a target whose bearings are known to be others: it adapts to nothing, so the target may hold anything.
-UNSEEN_RECIPE = "unseen-bearings"
 # Parts of methods that the paper names, with their name in settings and a method that has them.
 PARTS = {"mcc": ("confusion", "AT+MCC"), "sdat": ("sharpness", "AT+SDAT"), "sam": ("sharpness", "AT+SDAT")}
 

@@ -48,7 +48,7 @@ def mean_brier(logits: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Temperature:
-    """One temperature per run, of least NLL within the bounds.
+    """One temperature per run, of least NLL within the bounds (Eq. 6).
 
     A perfectly classified source has no best temperature: the NLL falls as T goes to 0, and the fit ends at the lower
     bound, which `at_bound` records. Without bounds it is the published code's search (cat/published.py).
@@ -80,7 +80,7 @@ class Temperature:
 
 @dataclass(frozen=True)
 class Vector:
-    """A factor and an offset for each class, of least mean NLL + ridge/2 · |parameters − "no change"|².
+    """A factor and an offset for each class, of least mean NLL + ridge/2 · |parameters − "no change"|² (Eq. 7).
 
     >>> Vector().fit(Evidence(source_logits=9 * np.eye(2), source_labels=np.arange(2))).scale.shape
     torch.Size([1, 2])
@@ -105,7 +105,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class Matrix(Vector):
-    """A full matrix, and an offset for each class, fitted as Vector is.
+    """A full matrix, and an offset for each class, fitted as Vector is (Eq. 8).
 
     >>> Matrix().fit(Evidence(source_logits=9 * np.eye(2), source_labels=np.arange(2))).matrix.shape
     torch.Size([1, 2, 2])
@@ -122,7 +122,7 @@ class Matrix(Vector):
 @dataclass(frozen=True)
 class CPCS(Temperature):
     """Covariate-shift-aware temperature (Park et al. 2020): of least Brier score on source windows that are weighted by
-    their likeness to the target, the odds of a logistic regression on features that separates the domains.
+    their likeness to the target, the odds of a logistic regression on features that separates the domains (Eq. 9).
 
     >>> "source_train_features" in CPCS.needs
     True

@@ -17,19 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bearcat.cat import published
+from bearcat.cat import networks, published
 from bearcat.cat.calibration import Calibration, scores
 from bearcat.cat.ingredient import BeforeTraining, Ingredient, Loss, Prepared, TargetFinding
-from bearcat.cat.networks import (
-    DenseEncoder,
-    InputScaling,
-    Network,
-    PlainModule,
-    build_network,
-    initialise,
-    predict,
-    run_seed,
-)
+from bearcat.cat.networks import InputScaling, Network, build_network, initialise, predict
 from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.cat.teacher import SelfTraining, copy_of
 from bearcat.data.tasks import UNKNOWN, HeldBack
@@ -62,7 +53,6 @@ class TrainingState:
     modules: dict[str, nn.Module]  # of ingredients, by name
     optimisers: dict[str, torch.optim.Adam]  # "student", and of the modules by name
     batches: Batches
-    classes: int
     randomness: Randomness
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
     precision: str = "float32"  # or "tf32", "bfloat16": of products on a GPU, and of the activations Triton stores
@@ -93,15 +83,15 @@ class TrainingState:
     def recordable(self) -> bool:
         """Whether a GPU can record steps. A user's own code may ask the device, which no recording allows."""
         losses = [part for part in self.recipe.ingredients if isinstance(part, Loss)]
-        return not isinstance(self.student.encoder, PlainModule) and all(loss.recordable for loss in losses)
+        return not isinstance(self.student.encoder, networks.PlainModule) and all(loss.recordable for loss in losses)
 
     @property
     def small(self) -> bool:
         """Whether the networks are so small that one thread trains them."""
         encoder = self.student.encoder
-        if isinstance(encoder, PlainModule):
+        if isinstance(encoder, networks.PlainModule):
             return sum(weight.numel() for weight in encoder.parameters()) <= SMALL_MODULE
-        return isinstance(encoder, DenseEncoder) and self.runs <= FEW_RUNS
+        return isinstance(encoder, networks.DenseEncoder) and self.runs <= FEW_RUNS
 
     @property
     def kernels(self) -> dict[str, str]:
@@ -178,12 +168,11 @@ class TrainingState:
 
     def networks(self) -> dict[str, nn.Module]:
         """Student, teacher where there is one, and modules of losses, by name."""
-        networks: dict[str, nn.Module] = {"student": self.student}
-        networks |= {} if self.teacher is None else {"teacher": self.teacher}
-        return networks | {f"module-{name}": module for name, module in self.modules.items()}
+        teacher = {} if self.teacher is None else {"teacher": self.teacher}
+        return {"student": self.student, **teacher, **{f"module-{name}": part for name, part in self.modules.items()}}
 
 
-def begin(runs: Sequence[Run], device: torch.device, precision: str | None, path: str | None) -> TrainingState:
+def begin(runs: Sequence[Run], device: torch.device) -> TrainingState:
     """The state before the first step: the data as preparations leave it, networks, modules and optimisers, each run's
     from its own seed.
     """
@@ -196,7 +185,7 @@ def begin(runs: Sequence[Run], device: torch.device, precision: str | None, path
     classes, dtype = len(runs[0].data.classes), batches.source_train.dtype
     _, _, channels, points = batches.source_train.shape
     student = build_network(
-        recipe.encoder, len(seeds), channels, points, classes, recipe.dropout, run_seed(seeds[0], STUDENT)
+        recipe.encoder, len(seeds), channels, points, classes, recipe.dropout, networks.run_seed(seeds[0], STUDENT)
     )
     initialise(student, seeds, STUDENT)
     modules: dict[str, nn.Module] = {}
@@ -221,14 +210,13 @@ def begin(runs: Sequence[Run], device: torch.device, precision: str | None, path
 
     optimisers = {"student": adam(student)} | {name: adam(module) for name, module in modules.items()}
     keys = [int(np.random.SeedSequence([seed, DROPOUT]).generate_state(1)[0]) for seed in seeds]
-    if path is None:
-        single = dtype == torch.float32  # Triton's kernels are for nothing else
-        path = fast_path(device) if single or device.type == "cpu" else "plain"
+    single = dtype == torch.float32  # Triton's kernels are for nothing else
+    path = fast_path(device) if single or device.type == "cpu" else "plain"
     encoder_path = path if getattr(student.encoder, "narrow", False) else "plain"
-    precision = choose_precision(precision or recipe.precision, encoder_path, device)
+    precision = choose_precision(recipe.precision, encoder_path, device)
     use_path([student, *modules.values()], path, precision)
     return TrainingState(
-        recipe, student, modules, optimisers, batches, classes,
+        recipe, student, modules, optimisers, batches,
         Randomness(torch.tensor(keys, dtype=torch.int64, device=device)),
         finite=torch.ones(len(seeds), dtype=torch.bool, device=device), precision=precision,
         checks=[Checked.of(run.checks, run.data.target_train) for run in runs],

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from bearcat.cat import losses
-from bearcat.cat.calibration import Calibration, Calibrator, Evidence
+from bearcat.cat.calibration import Calibration, Calibrator, Evidence, equal_classes
 from bearcat.cat.ingredient import Loss, View, choice
 from bearcat.cat.networks import Network, predict
 from bearcat.diagnosis.accuracy import Target, expected_value
@@ -144,7 +143,7 @@ def confident_counts(probabilities: Tensor, tau: float) -> Tensor:
 
 
 def per_class(counts: Tensor, tau: float) -> Tensor:
-    """T_t(k) = τ·β/(2−β), β = count / largest count (Eq. 12): (run, class). Of count 0 it is 0, as published."""
+    """T_t(k) = τ·β/(2−β), β = count / largest count (Eqs. 10, 12): (run, class). Of count 0 it is 0, as published."""
     largest = counts.max(dim=1, keepdim=True).values
     beta = counts / largest.clamp(min=1)
     return tau * beta / (2 - beta)
@@ -192,11 +191,3 @@ def fit_calibration(state: TrainingState, calibrator: Calibrator) -> Calibration
     labels = batches.source_test_labels
     weight = equal_classes(labels, logits.shape[-1]) if state.recipe.balance else None
     return calibrator.fit(Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **given))
-
-
-def equal_classes(labels: Tensor, classes: int) -> Tensor:
-    """Weights (run, window) under which every class there is counts the same and windows count 1 on average."""
-    member = functional.one_hot(labels, classes)
-    counts = member.sum(dim=1, keepdim=True).double()
-    share = labels.shape[1] / (counts > 0).sum(dim=2, keepdim=True)
-    return (member * (share / counts.clamp(min=1))).sum(dim=2)

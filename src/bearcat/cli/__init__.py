@@ -12,6 +12,7 @@ imported when the command is called, and anything heavy when it needs that.
 
 from __future__ import annotations
 
+import csv
 import ctypes
 import dataclasses
 import inspect
@@ -255,7 +256,6 @@ def print_data(form: str, name: str, rows: Sequence[Mapping[str, Any]], columns:
 
 def write_csv(file: IO[str], columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes these columns of the rows, with cells that no spreadsheet takes for formulas."""
-    import csv
 
     writer = csv.DictWriter(file, list(columns), extrasaction="ignore")
     writer.writeheader()

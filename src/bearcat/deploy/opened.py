@@ -163,7 +163,8 @@ def naming(path: Path, problem: str) -> Iterator[None]:
 
 def read_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """The fields of a Predictor; ValueError or InputError names one that is missing or has a wrong type."""
-    return vars(from_plain(Metadata, metadata)) | {"metadata": metadata}
+    checked: Metadata = from_plain(Metadata, metadata)
+    return vars(checked) | {"metadata": metadata}
 
 
 def check_format(version: int, expected: int, path: Path) -> None:

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from importlib.resources import files
 from importlib.util import find_spec
@@ -100,42 +100,37 @@ def read_query(query: Mapping[str, str]) -> tuple[str, bool, DiagnoseRequest]:
     return name, picture == "true", DiagnoseRequest.of(**stated)
 
 
-@dataclass(frozen=True)
-class Served:
-    """The model and the classes that are alarms; without a model, fault lines and the general model decide."""
+def answer(model: Predictor | None, path: Path, query: Mapping[str, str], request: ServeRequest) -> dict[str, Any]:
+    """The diagnosis of an uploaded recording, as in `bearcat diagnose --format json`; `path` is never shown. Without a
+    model, fault lines and the general model decide.
+    """
+    origin, picture, stated = read_query(query)
+    if sys.platform == "win32" and is_risky(path):  # where there is neither fork nor a limit of memory
+        raise InputError(f"{origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
+    signals = read_signals(path, origin, seconds=request.timeout)
+    name, samples = signals.pick(stated.channel)
+    recording = Recording(
+        signal=samples, rate=signals.rate, own_rpm=signals.rpm, channel=name, domain="", origin=origin
+    )  # fmt: skip
+    (diagnosis,) = diagnose([FoundUnit.of(recording)], model, request=replace(stated, alarm=request.alarm))
+    if (problem := diagnosis.problem) is not None and (model or problem.field not in ("rpm", "bearing")):
+        raise problem
+    plain = {name: value for name, value in diagnosis.to_dict().items() if name != "drawing"}
+    return plain | {"picture": _picture(diagnosis) if picture else None}
 
-    model: Predictor | None = None
-    alarm: tuple[str, ...] = ()  # none: all but the healthy ones
 
-    def answer(self, path: Path, query: Mapping[str, str], seconds: float) -> dict[str, Any]:
-        """The diagnosis of an uploaded recording, as in `bearcat diagnose --format json`; `path` is never shown."""
-        origin, picture, request = read_query(query)
-        if sys.platform == "win32" and is_risky(path):  # where there is neither fork nor a limit of memory
-            raise InputError(f"{origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
-        signals = read_signals(path, origin, seconds=seconds)
-        name, samples = signals.pick(request.channel)
-        unit = FoundUnit.of(Recording(
-            signal=samples, rate=signals.rate, own_rpm=signals.rpm, channel=name, domain="", origin=origin
-        ))  # fmt: skip
-        (diagnosis,) = diagnose([unit], self.model, request=replace(request, alarm=self.alarm))
-        if (problem := diagnosis.problem) is not None and (self.model or problem.field not in ("rpm", "bearing")):
-            raise problem
-        answer = {name: value for name, value in diagnosis.to_dict().items() if name != "drawing"}
-        return answer | {"picture": _picture(diagnosis) if picture else None}
-
-    def describe(self, limits: ServeRequest, watched: bool) -> dict[str, Any]:
-        """The model's input, classes and recommendation, and what this server accepts."""
-        model, about = self.model, dict[str, Any]()
-        classes = STATES if model is None else model.classes
-        if model is not None:
-            decision = asdict(model.decision) | {"sentence": model.decision.sentence}
-            about = {"decision": decision, "preparation": asdict(model.preparation)}
-        alarms = FAULTS if model is None else AlarmRule.of(classes, self.alarm).classes
-        return {
-            "formats": list(FORMATS), "bearings": list(BEARINGS), "bearcat": __version__, "fleet": watched,
-            "limits": {name: getattr(limits, name) for name in ("max_bytes", "timeout", "concurrency")},
-            "decision": None, "preparation": None, "classes": list(classes), "alarms": sorted(alarms),
-        } | about  # fmt: skip
+def _describe(model: Predictor | None, request: ServeRequest, watched: bool) -> dict[str, Any]:
+    """The model's input, classes and recommendation, and what this server accepts."""
+    rule, of_model = AlarmRule.of(() if model is None else model.classes, request.alarm), dict[str, Any]()
+    if model is not None:
+        decision = asdict(model.decision) | {"sentence": model.decision.sentence}
+        of_model = {"decision": decision, "preparation": asdict(model.preparation)}
+        of_model |= {"classes": list(model.classes), "alarms": sorted(rule.classes)}
+    return {
+        "formats": list(FORMATS), "bearings": list(BEARINGS), "bearcat": __version__, "fleet": watched,
+        "limits": {name: getattr(request, name) for name in ("max_bytes", "timeout", "concurrency")},
+        "decision": None, "preparation": None, "classes": list(STATES), "alarms": sorted(FAULTS),
+    } | of_model  # fmt: skip
 
 
 def _picture(diagnosis: Diagnosis) -> str | None:
@@ -166,12 +161,12 @@ def _refuse(status: int, reason: str, field: str | None = None) -> JSONResponse:
     return JSONResponse({"reason": reason, "field": field}, status)
 
 
-def make_app(served: Served, limits: ServeRequest, loopback: bool = True, fleet: Pages | None = None) -> FastAPI:
+def make_app(model: Predictor | None, limits: ServeRequest, fleet: Pages | None = None) -> FastAPI:
     """The application: for recordings, and for pages of watched machines."""
     app = FastAPI(title="bearcat serve", version=__version__, description=ABOUT, docs_url=None, redoc_url=None)
-    if loopback:
+    if is_loopback(limits.host):
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL)
-    description = served.describe(limits, fleet is not None)
+    description = _describe(model, limits, fleet is not None)
     page = files("bearcat.deploy").joinpath("serve.html").read_text(encoding="utf-8")
     workers = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="bearcat")
 
@@ -187,8 +182,8 @@ def make_app(served: Served, limits: ServeRequest, loopback: bool = True, fleet:
                 path = Path(folder) / f"upload{Path(name).suffix.lower()}"
                 async with asyncio.timeout(limits.timeout):
                     await _receive(request, path, limits.max_bytes)
-                    work = partial(served.answer, path, query, limits.timeout)
-                    answer = await asyncio.get_running_loop().run_in_executor(workers, work)
+                    work = partial(answer, model, path, query, limits)
+                    answered = await asyncio.get_running_loop().run_in_executor(workers, work)
         except (TimeoutError, ClientDisconnect):
             return _refuse(408, f"the request took longer than {limits.timeout:g} s; send less at once")
         except InputError as error:
@@ -197,10 +192,10 @@ def make_app(served: Served, limits: ServeRequest, loopback: bool = True, fleet:
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else "its folder is gone"
             return _refuse(507, f"the server cannot store uploads ({reason}); make room in its temporary folder")
-        return Response(to_json(answer), media_type="application/json")
+        return Response(to_json(answered), media_type="application/json")
 
     @app.get("/model")
-    async def model() -> dict[str, Any]:
+    async def about() -> dict[str, Any]:
         """The model's input, classes and recommendation, and what this server accepts."""
         return description
 
@@ -239,8 +234,7 @@ def serve(
     model = None if path is None else open_model(path)
     if model is not None:
         warn(model)
-    AlarmRule.of(() if model is None else model.classes, request.alarm)  # refuses a class that there is not
-    app = make_app(Served(model, request.alarm), request, is_loopback(request.host), fleet)
+    app = make_app(model, request, fleet)
     config = uvicorn.Config(
         app, http="h11", ws="none", log_level="warning", access_log=False, server_header=False, proxy_headers=False,
         limit_concurrency=request.concurrency + 1, timeout_graceful_shutdown=int(request.timeout) + GRACE,
@@ -262,6 +256,5 @@ def listening(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        where = f"--host {host} --port {port}"
-        raise InputError(f"{where}: cannot listen ({reason}); choose another") from error
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise InputError(f"--host {host} --port {port}: cannot listen ({reason}); choose another") from error

@@ -114,10 +114,14 @@ class Witnesses:
         return tuple(name for name in there if name != "baseline" or self.physics is not None)
 
     @property
+    def usable_network(self) -> NetworkEvidence | None:
+        """What the model says, unless it is not to be used."""
+        return None if self.network is None or self.network.action == REFUSE else self.network
+
+    @property
     def fused(self) -> Witnesses:
         """Those that count: a model that is not to be used does not, where others can speak."""
-        refused = self.network is not None and self.network.action == REFUSE and self.physics is not None
-        return replace(self, network=None) if refused else self
+        return self if self.physics is None else replace(self, network=self.usable_network)
 
     @property
     def of_signal(self) -> Witnesses:

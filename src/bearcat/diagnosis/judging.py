@@ -226,22 +226,21 @@ def _believed(recording: Observation, judged: Judgement) -> bool:
     rule = recording.rule or AlarmRule.of([] if network is None else list(network.probabilities))
     if network is not None and judged.label in network.probabilities and judged.label not in rule.classes:
         return False
-    counted = None if network is None or network.action == REFUSE else network
+    usable = recording.witnesses.usable_network
     if physics is None:
-        return counted is not None
-    if counted is not None and 1 - counted.states.get(HEALTHY, 0.0) >= SURE:
+        return usable is not None
+    if usable is not None and 1 - usable.states.get(HEALTHY, 0.0) >= SURE:
         return True
     fault = judged.state if judged.state in FAULTS else physics.likeliest_fault
     grown = baseline is not None and baseline.by == KNOWN and baseline.change[fault] >= GROWN
-    return (grown or physics.clarity(fault) != "faint") and not (counted is None and physics.at_edge)
+    return (grown or physics.clarity(fault) != "faint") and not (usable is None and physics.at_edge)
 
 
 def _noticed(recording: Observation) -> tuple[list[Finding], list[Finding]]:
     """What was noticed of the recording, and what physics never met. Where a usable model decides, a speed that was not
     found does not matter, and the second are remarks.
     """
-    network, physics = recording.witnesses.network, recording.physics
-    by_signal = network is None or network.action == REFUSE
+    physics, by_signal = recording.physics, recording.witnesses.usable_network is None
     observed = [finding for finding in recording.observed if by_signal or finding.kind != "speed not found"]
     unlike = () if physics is None else physics.findings
     return observed, [finding if by_signal else finding.but("remark") for finding in unlike]

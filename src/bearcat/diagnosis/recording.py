@@ -50,7 +50,7 @@ COLUMNS = (
 UNDECIDED = (UNREADABLE, NOT_DIAGNOSED)  # of files that cannot be read, and that lack or contradict something
 CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, SEVERE, *UNDECIDED, NO_SIGNAL)  # states that claim nothing of the bearing
 POINTS = 480  # of a drawn spectrum; a waveform has as many parts, each with its lowest and its highest sample
-LOWEST, STEP = -20.0, 0.5  # dB: a drawn level is kept as a whole number of steps above the lowest
+LOWEST_LEVEL, LEVEL_STEP = -20.0, 0.5  # dB: a drawn level is kept as a whole number of steps above the lowest
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class EvidenceDrawing:
     @property
     def decibels(self) -> Doubles:
         """(point,) of the envelope spectrum over its background, from order 0 to `last`."""
-        return LOWEST + STEP * _bytes(self.levels)
+        return LOWEST_LEVEL + LEVEL_STEP * _bytes(self.levels)
 
 
 def _bytes(text: str) -> Doubles:

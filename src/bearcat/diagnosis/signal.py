@@ -42,7 +42,7 @@ from bearcat.diagnosis.lines import (
 )
 from bearcat.diagnosis.physics import PhysicsEvidence, physics_evidence, required
 from bearcat.diagnosis.quality import Channel, check_quality, clipped_share, level_values, vibration_severity
-from bearcat.diagnosis.recording import LOWEST, POINTS, STEP, EvidenceDrawing, Measured, Observation
+from bearcat.diagnosis.recording import LEVEL_STEP, LOWEST_LEVEL, POINTS, EvidenceDrawing, Measured, Observation
 from bearcat.diagnosis.speed import SpeedCourse, beginning_of
 from bearcat.errors import InputError
 from bearcat.findings import CLIPPED_MUCH, Finding, unique
@@ -128,7 +128,7 @@ def _with_lines(
         row = levels[physics.faults[physics.likeliest_fault].row]
         highest = DECIBELS * np.maximum.reduceat(row, _edges(len(row)))  # of neighbours: no line is lost
         last = (len(row) - 1) / lines.turns
-        drawing = replace(drawing, levels=_text((highest - LOWEST) / STEP), last=last, cage=orders["FTF"])
+        drawing = replace(drawing, levels=_text((highest - LOWEST_LEVEL) / LEVEL_STEP), last=last, cage=orders["FTF"])
     return replace(
         observation, witnesses=replace(observation.witnesses, physics=physics, general=general), drawing=drawing
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from bearcat.data.recording import Integers
 from bearcat.data.tasks import TrainingData, Unlabelled
@@ -172,11 +173,7 @@ def gather(values: Tensor, index: Tensor) -> Tensor:
 
 def padded_stack(arrays: Sequence[np.ndarray], filling: float, device: torch.device) -> Tensor:
     """Arrays (window, …) as one tensor (run, longest, …); what is held back from training may differ in length."""
-    longest = max(len(array) for array in arrays)
-    together = np.full((len(arrays), longest, *arrays[0].shape[1:]), filling, dtype=arrays[0].dtype)
-    for place, array in zip(together, arrays, strict=True):
-        place[: len(array)] = array
-    return torch.from_numpy(together).to(device)
+    return pad_sequence([torch.tensor(array) for array in arrays], batch_first=True, padding_value=filling).to(device)
 
 
 def data_key(data: TrainingData) -> tuple[object, ...]:

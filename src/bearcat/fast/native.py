@@ -69,9 +69,9 @@ class Memory:
 
     def take(self, size: int, like: Tensor) -> Tensor:
         """An uninitialised array of at least `size` numbers."""
-        for place, array in enumerate(self.free):
+        for number, array in enumerate(self.free):
             if array.numel() >= size and array.dtype == like.dtype:
-                return self.free.pop(place)
+                return self.free.pop(number)
         self.free.clear()  # sizes have changed
         try:
             block = mmap.mmap(-1, size * like.element_size())
@@ -126,10 +126,10 @@ def forward(
         "last_mean": [runs * number * INPUTS], "lags": [runs * groups * INPUTS * TAPS * INPUTS],
         "scratch": [threads * _aligned(needed)],
     }  # fmt: skip
-    aligned = [_aligned(size) for each in lengths.values() for size in each]
+    aligned = [_aligned(count) for part in lengths.values() for count in part]
     block = memory.take(sum(aligned), windows)
     pieces = iter(block[: sum(aligned)].split_with_sizes(aligned))
-    parts = {name: [next(pieces)[:size] for size in each] for name, each in lengths.items()}
+    parts = {name: [next(pieces)[:count] for count in part] for name, part in lengths.items()}
     pooled = windows.new_empty(runs, number, MOST * PARTS)
     parts |= {
         "input": [windows.contiguous()],

@@ -312,5 +312,5 @@ class _Blocks(torch.autograd.Function):
             raise RuntimeError("the encoder's kernels can be differentiated once only: their memory is used again")
         of_weights, of_norms = ctx.kernels.backward(gradients[0].contiguous(), kept)
         of_biases = [torch.zeros_like(bias) for bias in ctx.biases]  # the norms remove biases
-        of_convolutions = [each for pair in zip(of_weights, of_biases, strict=True) for each in pair]
+        of_convolutions = [gradient for pair in zip(of_weights, of_biases, strict=True) for gradient in pair]
         return (None, None, *of_convolutions, *of_norms)

@@ -9,9 +9,8 @@ Class balance and triplets are of the systems in the paper's Table 1. DANN is th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -122,7 +121,9 @@ class KernelMatching(Alignment):
 
     def kernel(self, view: View) -> Tensor:
         """Of all pairs of windows, (batch, batch)."""
-        return gaussian_kernels(view.features, FACTORS)
+        squared, count = squared_distances(view.features, view.features), len(view.features)
+        width = squared.detach().sum().clamp(min=1e-12) / (count * (count - 1))  # the mean of pairs of two windows
+        return torch.stack([torch.exp(-squared / (factor * width)) for factor in FACTORS]).sum(dim=0)
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,9 @@ class JointMatching(KernelMatching):
     name = "jmmd"
 
     def kernel(self, view: View) -> Tensor:
-        of_probabilities = gaussian_kernels(view.logits.softmax(dim=1), (1.0,), PROBABILITY_BANDWIDTH)
-        return super().kernel(view) * of_probabilities
+        probabilities = view.logits.softmax(dim=1)
+        gap = squared_distances(probabilities, probabilities)
+        return super().kernel(view) * torch.exp(-gap / PROBABILITY_BANDWIDTH)
 
 
 @dataclass(frozen=True)
@@ -248,11 +250,11 @@ class TargetStatistics(AfterEpoch):
         state.teacher = state.teacher or teacher.copy_of(state.student)
         teacher.ema_update(state.teacher, state.student, 0.0)
         windows, size, steps = state.batches.target_train, state.batches.size, state.batches.iterations
-        place = torch.arange(size, device=windows.device)
+        positions = torch.arange(size, device=windows.device)
         with torch.no_grad():
             for step in range(state.epoch * steps, (state.epoch + 1) * steps):
                 # Full batches: where the windows end, they begin again.
-                state.teacher(windows[:, (place + step * size) % windows.shape[1]], True)
+                state.teacher(windows[:, (positions + step * size) % windows.shape[1]], True)
 
 
 def squared_distances(first: Tensor, second: Tensor) -> Tensor:
@@ -261,15 +263,6 @@ def squared_distances(first: Tensor, second: Tensor) -> Tensor:
     first, second = first - middle, second - middle
     squares = first.square().sum(dim=1)[:, None] + second.square().sum(dim=1)
     return (squares - 2 * first @ second.T).clamp(min=0)
-
-
-def gaussian_kernels(values: Tensor, factors: Sequence[float], bandwidth: float | None = None) -> Tensor:
-    """Σ exp(−‖x − y‖² / (factor · bandwidth)), (batch, batch); the bandwidth is the mean of ‖x − y‖² if None."""
-    squared, count = squared_distances(values, values), len(values)
-    width: Any = bandwidth
-    if bandwidth is None:  # of different windows
-        width = squared.detach().sum().clamp(min=1e-12) / (count * (count - 1))
-    return torch.stack([torch.exp(-squared / (factor * width)) for factor in factors]).sum(dim=0)
 
 
 def covariance(features: Tensor) -> Tensor:

@@ -95,8 +95,8 @@ class MatchClusters(BeforeTraining):
                 counts = np.bincount(states.owner[codes[codes != UNKNOWN]], minlength=classes)
                 shares = dict(zip(data.classes, (counts / counts.sum()).tolist(), strict=True))
                 strange = np.isin(cluster, _strange(centres, states_at, matching))
-                strangers = np.unique(target.recording[strange]).tolist() if len(target.recording) else []
-                finding = replace(finding, adapted=True, shares=shares, unknown=tuple(strangers))
+                strangers = tuple(np.unique(target.recording[strange]).tolist())
+                finding = replace(finding, adapted=True, shares=shares, unknown=strangers)
         if codes is None and (reference != UNKNOWN).any():
             states, codes = States.of_classes(data), reference
             finding = replace(finding, adapted=True, reference=True)
@@ -331,8 +331,8 @@ def match(clusters: Floats, centres: Floats, known: Integers, owner: Integers) -
     scatter = ((matched - matched.mean(axis=0)) ** 2).sum()
     certain, next_left = known != UNKNOWN, np.inf
     for other in _changed(states, len(centres)):
-        theirs = owners(other)
-        if np.array_equal(theirs[certain], known[certain]) and not np.array_equal(theirs, owners(states)):
+        classes = owners(other)
+        if np.array_equal(classes[certain], known[certain]) and not np.array_equal(classes, owners(states)):
             next_left = min(next_left, _left(clusters, centres, other))
     margin = next_left / left if left > 0 else np.inf
     fit = float(1 - left / scatter) if scatter > 0 else 0.0

@@ -49,8 +49,8 @@ class TransCal:
         temperature, gap = matching_temperature(target, accuracy)
         distance = (temperature - START).square() + (powers - START_POWER).square()
         best = torch.where(gap <= gap.amin(dim=1, keepdim=True) + 1e-6, distance, torch.inf).argmin(dim=1)
-        found = temperature.gather(1, best[:, None])[:, 0]
-        return from_temperature(found, scaling.at(BOUNDS, found), classes=target.scores.shape[2])
+        nearest = temperature.gather(1, best[:, None])[:, 0]
+        return from_temperature(nearest, scaling.at(BOUNDS, nearest), classes=target.scores.shape[2])
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class TargetConfidence:
     def fit(self, evidence: Evidence) -> Calibration:
         source, target = Temperature().fit(evidence), evidence.target()
         wanted = beside(target.scores, 1, evidence.target_accuracy, "target_accuracy").double()
-        found = matching_temperature(target, wanted[:, None])[0][:, 0]
+        matching = matching_temperature(target, wanted[:, None])[0][:, 0]
         # Of runs without an estimate nothing is known but the source.
         unknown = wanted.isnan()
-        temperature = torch.where(unknown, source.temperature, torch.maximum(found, source.temperature))
-        at_bound = torch.where(unknown, source.at_bound, found >= BOUNDS[1])  # what is kept is modest enough
+        temperature = torch.where(unknown, source.temperature, torch.maximum(matching, source.temperature))
+        at_bound = torch.where(unknown, source.at_bound, matching >= BOUNDS[1])  # what is kept is modest enough
         return from_temperature(temperature, at_bound, classes=target.scores.shape[2])
 
 
@@ -124,9 +124,9 @@ def matching_temperature(target: Sample, accuracy: Tensor) -> tuple[Tensor, Tens
     """Temperatures (run, any) at which the mean confidence is the accuracy, or the nearest bound; and the gap."""
     logits, share = scaling.centred(target)[:, None], target.shares()[:, None]  # (run, 1, window, …)
 
-    def too_low(place: Tensor) -> Tensor:
-        """The accuracy minus the mean confidence at log T."""
-        confidence = 1 / (logits * (-place).exp()[..., None, None]).exp().sum(dim=-1)
+    def too_low(log_temperature: Tensor) -> Tensor:
+        """The accuracy minus the mean confidence."""
+        confidence = 1 / (logits * (-log_temperature).exp()[..., None, None]).exp().sum(dim=-1)
         return accuracy - (share * confidence).sum(dim=-1)
 
     low, high = (torch.full_like(accuracy, math.log(bound)) for bound in BOUNDS)
@@ -152,8 +152,8 @@ def window_agreement(evidence: Evidence) -> Tensor:
     target = evidence.target()
     recording = beside(target.scores, 2, evidence.target_recording, "target_recording").long()
     runs, windows, classes = target.scores.shape
-    place = recording * classes + target.scores.argmax(dim=-1)
-    counts = target.scores.new_zeros(runs, (int(recording.max()) + 1) * classes).scatter_add_(1, place, target.weight)
+    bins = recording * classes + target.scores.argmax(dim=-1)
+    counts = target.scores.new_zeros(runs, (int(recording.max()) + 1) * classes).scatter_add_(1, bins, target.weight)
     return counts.view(runs, -1, classes).amax(dim=2).sum(dim=1) / windows
 
 

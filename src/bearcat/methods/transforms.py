@@ -329,9 +329,9 @@ def resampled(windows: Tensor, draw: Tensor, resample: float, shift: float) -> T
     length = windows.shape[-1]
     start = torch.floor(_drawn(draw, 0, windows) * shift * length)
     speed = 1 + resample * (2 * _drawn(draw, 1, windows) - 1)
-    place = (start + speed * torch.arange(length, device=windows.device, dtype=windows.dtype)) % length
-    before = place.floor()
-    part = place - before
+    position = (start + speed * torch.arange(length, device=windows.device, dtype=windows.dtype)) % length
+    before = position.floor()
+    part = position - before
     index = before.long().clamp(max=length - 1).expand_as(windows)
     return (1 - part) * windows.gather(2, index) + part * windows.gather(2, (index + 1) % length)
 
@@ -366,5 +366,5 @@ def _interval(drawn: Tensor, length: int, share: float) -> Tensor:
     """Whether a point lies in an interval of round(share · length) points, whose start is drawn, bool."""
     width = round(share * length)
     start = torch.floor(drawn * (length - width + 1))
-    place = torch.arange(length, device=drawn.device)
-    return (place >= start) & (place < start + width)
+    position = torch.arange(length, device=drawn.device)
+    return (position >= start) & (position < start + width)

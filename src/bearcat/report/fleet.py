@@ -27,7 +27,7 @@ from bearcat.diagnosis.lines import FAULTS
 from bearcat.errors import InputError, shown, suggest
 from bearcat.findings import count
 from bearcat.report.figures import shortened
-from bearcat.report.pages import NOTHING, templates
+from bearcat.report.pages import templates
 from bearcat.storage import write_atomically
 from bearcat.watch.memory import PointState
 from bearcat.watch.snapshot import MEASUREMENTS, Event, Fleet, PointStatus, TrendRow, short_time
@@ -48,8 +48,7 @@ MARKED = {"alarm": "alarm", "grown": "alarm", "baseline": "renewed"}  # events, 
 STEPS = [3600.0, 2 * 3600.0, 6 * 3600.0, *(days * DAY for days in (0.5, 1, 2, 7, 14, 28, 91, 182, 365, 1826, 18_262))]
 
 Scale = Callable[[float], float]
-Ticks = tuple[tuple[float, str], ...]
-Rules = tuple[tuple[str, float], ...]
+Ticks = list[tuple[float, str]]
 
 
 def write_fleet_page(store: Store, path: Path, machine: str | None = None) -> Fleet:
@@ -89,11 +88,7 @@ def _template() -> Any:
     environment.globals |= {"left": LEFT, "top": TOP, "width": WIDTH, "height": HEIGHT}
     environment.globals |= {"bottom": HEIGHT - BOTTOM, "right": WIDTH - RIGHT}
     environment.globals |= {"count": count, "silent": SILENT, "opened": OPENED}
-    environment.filters |= {
-        "time": lambda moment: short_time(moment) or NOTHING,
-        "visible": _short,
-        "sentence": _sentence,
-    }
+    environment.filters |= {"time": short_time, "visible": _short, "sentence": _sentence}
     files = resources.files("bearcat.report")
     names = ("fleet.html", "page.css", "fleet.css", "page.js", "fleet.js")
     html, *texts = ((files / name).read_text(encoding="utf-8") for name in names)
@@ -117,10 +112,8 @@ def point_details(store: Store, point: PointStatus, state: PointState) -> dict[s
     """All that is drawn of one point; events with the latest first."""
     name = point.machine, point.point
     rows, events = store.trend(*name, most=POINTS), store.events(*name, most=MARKS)
-    return {
-        "point": point, "steps": next_steps(point, store.path), "trends": draw_trends(rows, events, state),
-        "events": events[: -EVENTS - 1 : -1],
-    }  # fmt: skip
+    listed, steps = events[: -EVENTS - 1 : -1], next_steps(point, store.path)
+    return {"point": point, "steps": steps, "events": listed, **draw_trends(rows, events, state)}
 
 
 def next_steps(point: PointStatus, path: Path | None) -> tuple[tuple[str, str], ...]:
@@ -157,57 +150,50 @@ def _sentence(reason: str) -> str:
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing; `label` says in words what it shows, for those who do not see it."""
+    """One measurement over time, with the paths of its curve and, where it is known, of a band of what is usual."""
 
     title: str
-    label: str
-    value: str = ""  # the latest, and what is usual
-    curves: tuple[tuple[str, str], ...] = ()  # class and path
-    across: Ticks = ()
-    up: Ticks = ()
-    rules: Rules = ()  # class, and place on x
+    value: str  # the latest, and what is usual
+    curve: str
+    usual: str
+    up: Ticks
 
 
-def draw_trends(rows: Sequence[TrendRow], events: Sequence[Event], state: PointState) -> list[Plot]:
-    """The evidence of a change, and each measurement with what is usual of it, that of the named fault first."""
+def draw_trends(rows: Sequence[TrendRow], events: Sequence[Event], state: PointState) -> dict[str, Any]:
+    """Plots of the evidence of a change and of each measurement, that of the named fault first; ticks and rules (class,
+    and place) of the axis of time that they share.
+    """
     if not rows:
-        return []
+        return {"plots": []}
     first, last = rows[0].time, max(rows[-1].time, rows[0].time + 3600)
     across = _scale((first, last), LEFT, WIDTH - RIGHT)
-    ticks = _time_ticks(first, last, across)
-    rules = tuple(
-        (MARKED[event.kind], across(event.time))
-        for event in events
-        if event.kind in MARKED and first <= event.time <= last
-    )
+    marked = [event for event in events if event.kind in MARKED and first <= event.time <= last]
     judged = [(row.time, 100 * row.status.change) for row in rows if row.status is not None]
     evidence = f"{judged[-1][1] if judged else 0:.0f} % of the alarm threshold"
-    plots = [_trend("Evidence of a change", evidence, judged or [(first, 0.0)], (0.0, 100.0), across, ticks, rules)]
+    plots = [_plot("evidence of a change", evidence, judged or [(first, 0.0)], (0.0, 100.0), across)]
     usual = state.state.band if state.states else {}
     named = LINES.get(state.status.fault or "", "")
     for name in sorted(DRAWN, key=lambda name: name != named):
         if points := [(row.time, row.values[name]) for row in rows if name in row.values]:
-            text, band = measured_text(name, points[-1][1]), usual.get(name)
+            title, unit = MEASUREMENTS[name]
+            text, band = f"{number_text(points[-1][1])} {unit or ''}".strip(), usual.get(name)
             text += "" if band is None else ", usual {} to {}".format(*map(number_text, band))
-            plots.append(_trend(MEASUREMENTS[name][0], text, points, band, across, ticks, rules))
-    return plots
+            plots.append(_plot(title, text, points, band, across))
+    rules = [(MARKED[event.kind], across(event.time)) for event in marked]
+    return {"plots": plots, "across": _time_ticks(first, last, across), "rules": rules}
 
 
-def _trend(
-    title: str, text: str, points: Sequence[tuple[float, float]], band: tuple[float, float] | None, across: Scale,
-    ticks: Ticks, rules: Rules,
-) -> Plot:  # fmt: skip
-    """One measurement over time, above a band of what is usual."""
+def _plot(
+    title: str, text: str, points: Sequence[tuple[float, float]], band: tuple[float, float] | None, across: Scale
+) -> Plot:
     times, values = zip(*points, strict=True)
     low, high = min([*values, *(band or ())]), max([*values, *(band or ())])
     room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
     span = max(low - room, 0.0) if low >= 0 else low - room, high + room
-    up = _scale(span, HEIGHT - BOTTOM, TOP)
-    curves = [("curve", _path(times, values, across, up))]
+    up, usual = _scale(span, HEIGHT - BOTTOM, TOP), ""
     if band is not None:
-        curves.insert(0, ("usual", f"M{LEFT} {up(band[0]):.1f}V{up(band[1]):.1f}H{WIDTH - RIGHT}V{up(band[0]):.1f}Z"))
-    named = title[0].upper() + title[1:]
-    return Plot(named, f"{title}: {text}", text, curves=tuple(curves), across=ticks, up=_ticks(span, up), rules=rules)
+        usual = f"M{LEFT} {up(band[0]):.1f}V{up(band[1]):.1f}H{WIDTH - RIGHT}V{up(band[0]):.1f}Z"
+    return Plot(title, text, _path(times, values, across, up), usual, _ticks(span, up))
 
 
 def _scale(span: tuple[float, float], start: float, end: float) -> Scale:
@@ -231,7 +217,7 @@ def _ticks(span: tuple[float, float], scale: Scale, most: int = 4) -> Ticks:
     power = 10.0 ** math.floor(math.log10(size))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.999 * size)
     first, last = math.ceil(span[0] / step), math.floor(span[1] / step)
-    return tuple((scale(step * number), number_text(step * number)) for number in range(first, last + 1))
+    return [(scale(step * number), number_text(step * number)) for number in range(first, last + 1)]
 
 
 def _time_ticks(first: float, last: float, across: Scale, most: int = 5) -> Ticks:
@@ -239,15 +225,10 @@ def _time_ticks(first: float, last: float, across: Scale, most: int = 5) -> Tick
     step = next((step for step in STEPS if (last - first) / step <= most), STEPS[-1])
     form = "%H:%M" if step < DAY else "%d %b" if step < 90 * DAY else "%b %Y"
     moments = [step * number for number in range(math.ceil(first / step), math.floor(last / step) + 1)]
-    return tuple((across(moment), datetime.fromtimestamp(moment, UTC).strftime(form)) for moment in moments)
+    return [(across(moment), datetime.fromtimestamp(moment, UTC).strftime(form)) for moment in moments]
 
 
 def number_text(value: float) -> str:
     """Three digits that count, with a true minus."""
     text = f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return "0" if float(text) == 0 else text.replace("-", "−")
-
-
-def measured_text(name: str, value: float) -> str:
-    """A measurement with its unit, where it has one of its own."""
-    return f"{number_text(value)} {MEASUREMENTS[name][1] or ''}".strip()

@@ -22,19 +22,21 @@ from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
 from bearcat.settings import WatchRequest
-from bearcat.watch.memory import KURTOSIS, LEVELS, OpenAlarm, PointState, Reading, observe
+from bearcat.watch.memory import OpenAlarm, PointState, Reading, observe
 from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus, Snapshot, status_of, written_time
 from bearcat.watch.usual import (
     BAND_NAMES,
+    IS_BAND,
+    IS_KURTOSIS,
+    KURTOSIS,
     LEVEL,
+    LEVELS,
     MARGINS,
     NAMES,
     PERSISTENCE,
     Doubles,
     add_evidence,
     excesses,
-    p_value,
-    score,
 )
 
 ALONE = 10.0  # dB by which a level rose more than at another point, from which on it is this one's
@@ -43,8 +45,6 @@ EVEN = 0.5  # probability of a fault where a change is an alarm
 FRESH = 1.5  # intervals of a point's recordings that one of another point may be away, to be compared
 # Findings that claim nothing of the machine: a baseline in which they are usual raises no question.
 CLAIMLESS = ("not diagnosed", "speed not found", "not enough evidence", "no lines of unknown bearing")
-IS_BAND = np.array([name in BAND_NAMES for name in NAMES])
-IS_KURTOSIS = np.array(["kurtosis" in name for name in NAMES])
 
 
 def judge(
@@ -149,7 +149,7 @@ def _diagnosed(state: PointState, reading: Reading, request: WatchRequest) -> Re
     learnt. Where the point has changed for sure, a fault is as likely as not before a line is read.
     """
     observation = completed(reading.snapshot.observation)
-    usual, physics = state.usual_lines, reading.physics
+    usual, physics = state.reference.lines, reading.physics
     if observation.problem is None:
         general = None if reading.borrowed else observation.witnesses.general
         baseline = None if usual is None or physics is None else usual.compare(physics)
@@ -180,17 +180,16 @@ def _weigh(state: PointState, reading: Reading, request: WatchRequest) -> tuple[
     named = "" if reading.diagnosis is None else reading.diagnosis.state
     names = (*state.names, named)[-PERSISTENCE:] if named in FAULTS else state.names
     state = replace(state, names=names, faultless_blocks=0 if _shows_fault(reading) else state.faultless_blocks + 1)
-    usual, before = state.reference, state.evidence
-    if usual.scores is None:
+    p_value, before = state.reference.p_value(reading.change), state.evidence
+    if p_value is None:
         return state, reading
-    by_chance = p_value(score(reading.change, usual.spreads), usual.scores)
-    evidence = add_evidence(before, by_chance, state.limit(request), usual.correlated)
+    evidence = add_evidence(before, p_value, state.limit(request), state.reference.correlated)
     if state.alarm is not None and not state.state.learnt:  # levels, which raised it, cannot be compared there
         evidence = max(evidence, before)
     if state.after_stop or state.restarted:  # it is cold, or was taken apart: what stays changed shows later
         evidence = min(evidence, before)
     onset = None if evidence == 0 else reading.snapshot.time if before == 0 else state.onset
-    return replace(state, evidence=evidence, onset=onset), replace(reading, p_value=by_chance)
+    return replace(state, evidence=evidence, onset=onset), replace(reading, p_value=p_value)
 
 
 def _update_alarm(state: PointState, reading: Reading, request: WatchRequest) -> tuple[PointState, str | None]:
@@ -241,7 +240,7 @@ def _learn(state: PointState, reading: Reading, request: WatchRequest) -> PointS
     doubts, question = reading.doubts, state.question
     doubted = state.doubted + any(finding.kind not in CLAIMLESS for finding in doubts)
     accepted = tuple(sorted({*state.accepted, *(finding.kind for finding in doubts)}))
-    lines = state.usual_lines.finding if after.learnt and state.usual_lines is not None else None
+    lines = state.reference.lines.finding if after.learnt and state.reference.lines is not None else None
     if lines is not None:
         question = Finding("baseline with lines", "check", {"levels": lines.values["levels"]})
     elif after.learnt and 2 * doubted > after.count and doubts:
@@ -269,7 +268,7 @@ def _status(state: PointState, reading: Reading, request: WatchRequest) -> Point
     return replace(
         before, status=status, since=since, fault=fault, severity=severity, confidence=confidence,
         level=values.get(measure), unit=unit, time=time, findings=findings, recordings=before.recordings + 1,
-        operating_state=state.state.label, alarm=None if open_alarm is None else open_alarm.time,
+        alarm=None if open_alarm is None else open_alarm.time,
         acknowledged=None if alarm is None else alarm.acknowledged,
         p_value=reading.p_value, change=state.evidence / state.limit(request),
     )  # fmt: skip

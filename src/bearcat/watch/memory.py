@@ -19,33 +19,29 @@ from typing import Any
 import numpy as np
 
 from bearcat.diagnosis.decision import ALARM, CHECK, OK
-from bearcat.diagnosis.lines import FAULTS, FEWEST_TURNS, Spectra, levels_over_background
-from bearcat.diagnosis.physics import KNOWN, Baseline, Loudness, PhysicsEvidence, loudness, physics_evidence
+from bearcat.diagnosis.lines import FEWEST_TURNS, Spectra, levels_over_background
+from bearcat.diagnosis.physics import Loudness, PhysicsEvidence, loudness, physics_evidence
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.findings import GROWN, Finding
 from bearcat.settings import WatchRequest
 from bearcat.watch.snapshot import Event, PointStatus, Snapshot, line_values, status_of, written_time
 from bearcat.watch.usual import (
-    BAND_NAMES,
     DAY,
     FEWEST,
-    LEVEL,
-    LINES,
+    LEVELS,
     NAMES,
     PERSISTENCE,
+    RMS,
     STOP,
     Doubles,
     OperatingState,
-    columns,
     row_of,
     threshold,
 )
 
 RECENT = 60  # blocks whose times are kept
 STARTS = 3  # of a machine whose first recordings are learnt: a spread of fewer says nothing of what a start changes
-LEVELS = np.array([name in (LEVEL, *BAND_NAMES) for name in NAMES])
-RMS, KURTOSIS, *LINE_ROWS = columns("rms", "envelope_kurtosis", *LINES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,16 +147,6 @@ class PointState:
         """(name,) changes of the last blocks, by their median; what was not measured counts as 0."""
         lasting = len(self.changes) == PERSISTENCE
         return np.asarray(np.median(np.nan_to_num(self.changes), axis=0)) if lasting else np.zeros(len(NAMES))
-
-    @property
-    def usual_lines(self) -> Baseline | None:
-        """What fault lines are usual; None where no lines were learnt."""
-        rows = self.reference.rows
-        known = rows[np.isfinite(rows[:, LINE_ROWS]).all(axis=1)] if self.reference.learnt else rows[:0]
-        if len(known) < PERSISTENCE:
-            return None
-        levels = dict(zip(FAULTS, np.median(known[:, LINE_ROWS], axis=0).tolist(), strict=True))
-        return Baseline(levels, float(np.median(known[:, KURTOSIS])), len(known), KNOWN)
 
     @property
     def open_alarm(self) -> OpenAlarm | None:
@@ -308,8 +294,6 @@ def acknowledge(state: PointState, time: float, note: str = "") -> tuple[PointSt
 def relearn(state: PointState, time: float, note: str = "") -> tuple[PointState, Event]:
     """The baseline is learnt anew from the next recordings on: after a repair, or with another sensor."""
     was = state.status
-    status = PointStatus(
-        was.machine, was.point, OK, time, time=was.time, recordings=was.recordings, operating_state=was.operating_state,
-    )  # fmt: skip
+    status = PointStatus(was.machine, was.point, OK, time, time=was.time, recordings=was.recordings)
     event = Event(was.machine, was.point, time, "baseline", (Finding("baseline restarted", "remark"),), note=note)
     return PointState(status), event

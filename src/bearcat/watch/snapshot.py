@@ -155,7 +155,6 @@ class PointStatus:
     findings: tuple[Finding, ...] = ()  # the most important first; the status is the highest severity
     time: float | None = None  # of the last recording
     recordings: int = 0
-    operating_state: str = "any"
     alarm: float | None = None  # when the alarm was raised that nobody acknowledged yet
     acknowledged: float | None = None  # when somebody did that with the alarm whose cause is still there
     p_value: float | None = None  # how often a healthy recording is as unusual as the last one

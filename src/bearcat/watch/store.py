@@ -48,11 +48,7 @@ VERSION = "7"  # of the tables
 LOCK = 0x62636174  # the key of PostgreSQL's locks: "bcat"
 BUSY_SECONDS = 30.0  # for which a writer waits until another's transaction has ended
 DAMAGED = "is no store of bearcat watch, or is damaged; choose another file, or restore a backup"
-OF_DAMAGE = ("not a database", "malformed", "decode to UTF-8")  # in what SQLite says
-
-
-class DamagedError(Exception):
-    """A value in the store is none that bearcat wrote."""
+OF_DAMAGE = ("not a database", "malformed", "decode to UTF-8")  # in what SQLite or Packed says
 
 
 class Packed(sql.TypeDecorator[Any]):
@@ -76,7 +72,7 @@ class Packed(sql.TypeDecorator[Any]):
                 return None
             return from_plain(self.kind, json.loads(zlib.decompress(value), object_hook=_array))
         except (zlib.error, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
-            raise DamagedError from error
+            raise SQLAlchemyError("malformed: no value that bearcat wrote") from error
 
 
 def _plain_array(array: np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -164,7 +160,7 @@ class Store:
                     connection.execute(sql.select(sql.func.pg_advisory_xact_lock(LOCK, 1)))
                 self._connection = connection
                 yield connection
-        except (SQLAlchemyError, UnicodeDecodeError, DamagedError) as error:
+        except (SQLAlchemyError, UnicodeDecodeError) as error:
             raise InputError(f"{self.name}: {_sentence(error)}") from error
         finally:
             self._connection = None
@@ -331,7 +327,7 @@ def _sentence(error: Exception) -> str:
         return "the disk is full or broken; free some space and run the same command again, nothing is lost"
     if "locked" in message:
         return "another process keeps it locked; wait until it has ended"
-    if isinstance(error, UnicodeDecodeError | DamagedError) or any(word in message for word in OF_DAMAGE):
+    if isinstance(error, UnicodeDecodeError) or any(word in message for word in OF_DAMAGE):
         return DAMAGED
     return f"the database says: {message}"
 

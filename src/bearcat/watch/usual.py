@@ -16,7 +16,7 @@ correlated over k of them, each bet counts as its k-th root. By Hölder's inequa
 then worth no more than 1 on average, however they depend.
 
 >>> for row in rows: state = state.learn(row, time, WatchRequest(), interval=600.0)
->>> p = p_value(score(state.change(new_row), state.spreads), state.scores)
+>>> p = state.p_value(state.change(new_row))
 >>> evidence = add_evidence(evidence, p, threshold(interval=600.0, rate=1.0), state.correlated)
 """
 
@@ -29,6 +29,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bearcat.diagnosis.lines import FAULTS
+from bearcat.diagnosis.physics import KNOWN, Baseline
 from bearcat.diagnosis.quality import BANDS
 from bearcat.errors import RANGES
 from bearcat.findings import Finding
@@ -52,6 +54,9 @@ LEVEL = "level"  # what all bands changed by
 COMPARED = {LEVEL: (3.0, 0.3), **dict.fromkeys(BAND_NAMES, (1.5, 0.3)), **dict.fromkeys(KURTOSES, (0.5, 0.3))}
 COMPARED |= dict.fromkeys(LINES, (1.0, 1.0))
 NAMES = tuple(COMPARED)
+IS_BAND = np.array([name in BAND_NAMES for name in NAMES])
+IS_KURTOSIS = np.array([name in KURTOSES for name in NAMES])
+LEVELS = IS_BAND | (np.array(NAMES) == LEVEL)
 MARGINS, FLOORS = np.array(list(COMPARED.values())).T
 HIGH, HIGH_DEVIATION = 0.95, 1.645  # a quantile, and where a normal distribution has it
 FEWEST, KEPT = int(RANGES["baseline"].lowest), int(RANGES["baseline"].highest)  # recordings of a baseline
@@ -127,6 +132,9 @@ def columns(*names: str) -> list[int]:
     return [tuple(MEASUREMENTS).index(name) for name in names]
 
 
+RMS, KURTOSIS, *LINE_COLUMNS = columns("rms", "envelope_kurtosis", *LINES)
+
+
 def compared(rows: Doubles) -> Doubles:
     """What is compared of measurements (…, name) of MEASUREMENTS: (…, name) of NAMES in dB, nan where not known."""
     decibels = 10 * np.log10(np.where(rows > 0, rows, np.nan))
@@ -158,13 +166,6 @@ class OperatingState:
     @property
     def learnt(self) -> bool:
         return self.scores is not None
-
-    @property
-    def label(self) -> str:
-        """In words."""
-        speed = "" if self.rpm is None else f"{self.rpm:.0f} rpm"
-        load = "" if self.load is None else f"load {self.load:g}"
-        return ", ".join(filter(None, (speed, load))) or "any"
 
     def admits(self, other: OperatingState, most: float) -> bool:
         """Whether a recording in the other state is of this one; `most` is the highest load so far."""
@@ -217,6 +218,19 @@ class OperatingState:
     def change(self, row: Doubles) -> Doubles:
         """(name,) of NAMES: dB above what is usual; nan where something was not measured."""
         return np.asarray(compared(row) - self.usual)
+
+    def p_value(self, change: Doubles) -> float | None:
+        """How often a recording of the baseline would be as unusual; None while it is learnt."""
+        return None if self.scores is None else p_value(score(change, self.spreads), self.scores)
+
+    @property
+    def lines(self) -> Baseline | None:
+        """What fault lines are usual; None where no lines were learnt."""
+        known = self.rows[np.isfinite(self.rows[:, LINE_COLUMNS]).all(axis=1)]
+        if not self.learnt or len(known) < PERSISTENCE:
+            return None
+        levels = dict(zip(FAULTS, np.median(known[:, LINE_COLUMNS], axis=0).tolist(), strict=True))
+        return Baseline(levels, float(np.median(known[:, KURTOSIS])), len(known), KNOWN)
 
 
 def _near(first: float | None, second: float | None, tolerance: float) -> bool:
