@@ -23,6 +23,7 @@ from scipy.io import wavfile
 import bearcat
 from bearcat.errors import InputError
 from bearcat.settings import WatchRequest
+from bearcat.watch import watching
 from bearcat.watch.notify import Notifier
 from bearcat.watch.snapshot import TrendRow
 from bearcat.watch.store import Store
@@ -132,9 +133,9 @@ def watched_by(root: Path, place: Path) -> tuple[Watching, list[str]]:
     """The folder read into the store in this process, and what was said."""
     said = list[str]()
     note = lambda sentence, kind: said.append(f"{kind}: {sentence}")  # noqa: E731
-    with watching_into(place, root, WatchRequest.of(rpm=1500), Notifier(), note) as watching:
-        watching.look()
-    return watching, said
+    with watching_into(place, root, WatchRequest.of(rpm=1500), Notifier(), note) as looking:
+        looking.look()
+    return looking, said
 
 
 def test_late_and_double_recordings_are_kept_and_not_judged(small):
@@ -169,8 +170,8 @@ def test_a_file_that_cannot_be_read_is_named_and_tried_again_when_it_changes(sma
     broken.write_bytes(b"RIFF, but no more")
     os.utime(broken, (1.7e9, 1.7e9))
     assert watch(root, place).returncode == 3
-    watching, _ = watched_by(root, place)
-    assert watching.problems == 0, "it has not changed, and is not read again"
+    looked, _ = watched_by(root, place)
+    assert looked.problems == 0, "it has not changed, and is not read again"
     with Store.open(place) as store:
         (event,) = store.events()
         assert event.kind == "problem"
@@ -178,6 +179,25 @@ def test_a_file_that_cannot_be_read_is_named_and_tried_again_when_it_changes(sma
     broken.write_bytes(whole)
     os.utime(broken, (1.7e9, 1.7e9))
     watched_by(root, place)
+    assert len(trend(place)) == 4
+
+
+def test_a_bug_met_in_one_file_makes_its_point_a_check_and_the_other_files_go_on(small, monkeypatch, capsys):
+    root, place = small
+    odd, _ = record(root, "pump", "NDE", 0), record(root, "pump", "DE", 3)
+    measure = watching.measure
+
+    def failing(measurement, *about):
+        if measurement.name == str(odd):
+            raise ZeroDivisionError
+        return measure(measurement, *about)
+
+    monkeypatch.setattr(watching, "measure", failing)
+    looked, _ = watched_by(root, place)
+    assert (looked.problems, "ZeroDivisionError" in capsys.readouterr().err) == (1, True)
+    with Store.open(place) as store:
+        (nde,) = (point for point in store.fleet() if point.point == "NDE")
+    assert (nde.status, [finding.kind for finding in nde.findings]) == ("check", ["unreadable"])
     assert len(trend(place)) == 4
 
 

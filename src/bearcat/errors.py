@@ -16,6 +16,7 @@ import difflib
 import json
 import math
 import re
+import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,6 +53,12 @@ class InputError(ValueError):
     def beside(self, name: str) -> str:
         """The sentence without the name that it may begin with."""
         return str(self).removeprefix(f"{name}: ")
+
+
+def bug(name: str, error: Exception) -> InputError:
+    """Prints the traceback of an unexpected error; the recording of this name cannot be used, and the others go on."""
+    traceback.print_exception(error)
+    return InputError(f"{name}: {type(error).__name__}; please report this bug with the lines above", readable=True)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from bearcat.diagnosis.recording import Diagnoses
 from bearcat.report.pages import write_recordings_page
 from tests.opened import Opened
 from tests.test_bench_report import ATTACK, made_grid
-from tests.test_recordings_page import found, plant  # noqa: F401 (fixtures)
+from tests.test_page import found, plant  # noqa: F401 (fixtures)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ signal is measured once.
 
 from __future__ import annotations
 
-import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +38,7 @@ from bearcat.diagnosis.quality import Channel, clipped_share
 from bearcat.diagnosis.recording import Diagnoses, Observation
 from bearcat.diagnosis.signal import observe
 from bearcat.diagnosis.speed import SpeedCourse, beginning_of, speed_course, speed_of_channel
-from bearcat.errors import InputError
+from bearcat.errors import InputError, bug
 from bearcat.findings import CLIPPED_MUCH, SHOWN_LINE, Finding
 from bearcat.settings import DiagnoseRequest
 
@@ -121,9 +120,7 @@ def _examine(unit: FoundUnit | MeasuredUnit, model: Predictor | None, history: H
     except (InputError, OSError) as error:
         return [_unusable(unit.name, error)], []
     except Exception as error:
-        traceback.print_exc()
-        sentence = f"{unit.name}: {type(error).__name__}; please report this bug with the lines above"
-        return [Observation(unit.name, problem=InputError(sentence, readable=True))], []
+        return [Observation(unit.name, problem=bug(unit.name, error))], []
 
 
 def in_processes(function: Callable[[Any], Any], values: Sequence[Any], jobs: int) -> Iterator[Any]:

@@ -45,7 +45,8 @@ from bearcat.errors import InputError
 from bearcat.storage import digest, digest_file, digest_json, tensor_bytes, write_atomically, write_json
 
 OPSET = 18
-OF_FOLDER = ("format", "weights", "sha256", "seal")  # metadata of a model's folder, and not of the model
+# Metadata of a model's folder, and not of the model.
+OF_FOLDER = ("format", "calibrated", "calibration_at_bound", "weights", "sha256", "seal")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -109,7 +110,9 @@ def save_model(folder: Path, model: Model) -> None:
     same = (folder / WEIGHTS).is_file() and digest_file(folder / WEIGHTS) == checksum
     weights = WEIGHTS if same or not (folder / METADATA).exists() else f"weights-{checksum[:12]}.safetensors"
     write_atomically(folder / weights, content)
-    metadata = model.described(format=FORMAT, weights=weights, sha256=checksum)
+    bound = model.calibration is not None and bool(model.calibration.at_bound.any())  # which v0.3 reads
+    calibration = {"calibrated": model.calibration is not None, "calibration_at_bound": bound}
+    metadata = model.described(format=FORMAT, **calibration, weights=weights, sha256=checksum)
     write_json(folder / METADATA, metadata | {"seal": digest_json(metadata)})
     for earlier in folder.glob("weights*.safetensors"):
         if earlier.name != weights:

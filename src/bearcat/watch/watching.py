@@ -23,7 +23,7 @@ from typing import Any
 from bearcat import __version__
 from bearcat.deploy import in_processes
 from bearcat.deploy.find import Given, measurements_of_file
-from bearcat.errors import InputError, shown
+from bearcat.errors import InputError, bug, shown
 from bearcat.findings import Finding, sentences
 from bearcat.settings import DiagnoseRequest, PointRequest, WatchRequest
 from bearcat.storage import digest_file
@@ -53,6 +53,8 @@ def measure_file(arrival: Arrival, given: Given) -> Result:
         return error
     except OSError as error:
         return InputError(f"{arrival.path}: {error.strerror or error}")
+    except Exception as error:
+        return bug(arrival.path, error)
 
 
 @dataclass
