@@ -11,11 +11,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from bearcat import bench
 from bearcat.adaptation import Library, RunSpec
 from bearcat.adaptation import run as running
 from bearcat.bench import LARGEST, Execution, Executor, RunStore, execute, identify, in_stacks, open_store, results
@@ -200,6 +202,20 @@ def test_one_bad_run_does_not_take_its_stack_with_it(make):
     site.execute()
     assert site.kinds() == ["done", "failed", "done", "done"]
     assert "holds no run of bearcat" in site.store.state(site.specs[1].identity).detail
+
+
+def test_a_worker_sends_the_files_of_its_run_or_why_there_are_none(make, monkeypatch):
+    """Only Ray is played: it does a task when its answer is wanted."""
+    played = SimpleNamespace(
+        cluster_resources=dict, get=lambda task: task(), wait=lambda tasks, **_: (tasks[:1], tasks[1:]),
+        remote=lambda **_: lambda function: SimpleNamespace(remote=partial(partial, function)),
+        shutdown=lambda: None, exceptions=SimpleNamespace(RayError=OSError),
+    )  # fmt: skip
+    monkeypatch.setattr(bench, "connect_ray", lambda _: played)
+    site = make(HEAD.replace('["a:b"]', '["a:b", "c:b"]').replace("= 4", "= 2") + SOURCE_ONLY)
+    site.execute(partial(bench.on_ray, address="local"))
+    assert site.kinds() == ["done", "done", "failed", "failed"]
+    assert [("fewer than a batch of 64" in message) for message in site.messages] == [True, True]
 
 
 def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):

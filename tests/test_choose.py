@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bearcat.data import Folder, Split, Task, load, open_dataset
+from bearcat.data import Folder, Problem, Split, Task, load, open_dataset
 from bearcat.data.choose import (
     DataSettings,
     Measurement,
@@ -156,6 +156,12 @@ def test_what_cannot_be_a_task_is_refused(measured, requested, sentence):
     with pytest.raises(InputError, match=sentence) as caught:
         choose(measured, TASK, requested, [])
     assert "\n" not in str(caught.value)
+
+
+def test_a_domain_is_lost_to_the_check_that_refused_its_last_recordings():
+    earlier = Problem("b/empty.csv", "b/empty.csv: is empty", "b")
+    with pytest.raises(InputError, match=r"domain 'b' .*100 samples"):
+        choose([*ordinary()[:2], made("b", None, 100)], TASK, Requested(), [earlier])
 
 
 # `adapt` leaves out recordings that cannot be used and names them, as the other commands do; or says what is lacking.

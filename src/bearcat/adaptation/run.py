@@ -123,10 +123,7 @@ def run_stack(
             model = _model(trained, number, spec, split, evaluation, record)
         elif not record.failed:
             record = diagnose_tested(record, library, spec, split, evaluation)
-        tables = {
-            PREDICTIONS: _predictions(split, evaluation),
-            CURVES: _curves(trained, number, split.classes),
-        }
+        tables = {PREDICTIONS: _predictions(split, evaluation), CURVES: _curves(trained, number, split.classes)}
         finished.append(FinishedRun(record, model, tables, evaluation.unknown))
         if write:
             finished[number].write(folders[number])

@@ -80,17 +80,18 @@ def train(
     feed, recorder = Feed(state.batches), Recorder(device, state.recordable)
     with torch_settings(state.precision, device, state.small):
         for epoch in range(state.epoch, schedule.epochs):
-            state.start_epoch(epoch)
+            state.start_epoch(epoch)  # the learning rate drops at some of them
             if recipe.published:
                 published.start_epoch(state)
-            elif calibrator and epoch >= T_cal:
-                # The teacher is calibrated on the source's test split (Eqs. 6 to 9).
-                teacher.calibrate(state, calibrator)
-            if self_training and epoch >= T_PL and not recipe.published:
-                # θ_teacher ← θ at T_PL, then class-wise thresholds of this epoch (Eq. 12).
-                state.teacher = state.teacher or teacher.copy_of(state.student)
-                every, _ = predict(state.teacher, state.batches.target_train)
-                teacher.set_thresholds(self_training, state, every)
+            else:
+                if calibrator and epoch >= T_cal:
+                    # The teacher is calibrated on the source's test split (Eqs. 6 to 9).
+                    teacher.calibrate(state, calibrator)
+                if self_training and epoch >= T_PL:
+                    # θ_teacher ← θ at T_PL, then class-wise thresholds of this epoch (Eq. 12).
+                    state.teacher = state.teacher or teacher.copy_of(state.student)
+                    every, _ = predict(state.teacher, state.batches.target_train)
+                    teacher.set_thresholds(self_training, state, every)
 
             feed.fill(epoch, state.ramps(epoch))
             state.start_totals(epoch)

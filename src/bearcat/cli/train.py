@@ -170,7 +170,8 @@ def settings_of(recipe: Recipe) -> Iterator[dict[str, str]]:
     tables = {"encoder": ", ".join(ENCODERS), "calibration": calibrators, "final": calibrators}
     tables["precision"] = "float32, tf32, bfloat16, none"
     kinds = {bool: "true, false", int: "a whole number", float: "a number", tuple: "values with commas between them"}
-    owners: list[tuple[str, Any]] = [("", recipe), ("schedule.", recipe.schedule)]
+    owners: list[tuple[str, Any]] = [("", recipe)]
+    owners += [(f"{name}.", value) for name, value in vars(recipe).items() if is_dataclass(value)]
     for part in recipe.ingredients:
         owners.append((f"{part.name}.", part))
         owners += [(f"{name}.", value) for name, value in vars(part).items() if is_dataclass(value)]

@@ -282,8 +282,9 @@ def choose(
     """
 
     def used(recordings: Measurements, check: Callable[[Measurement], object]) -> list[Measurement]:
+        before = len(problems)
         rest = [recording for recording, _ in tried(recordings, check, problems)]
-        _check_rest(task, rest, problems)
+        _check_rest(task, rest, [*problems[before:], *problems[:before]])  # what this check refuses explains first
         return rest
 
     _check_rest(task, measured, problems)

@@ -265,7 +265,7 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     >>> open_dataset("simulated", settings={"seconds": "1", "faults": "inner"}).catalogue().classes[:2]
     ('healthy', 'inner-1')
     """
-    kind = dataset_class(name if name in DATASETS else "folder")
+    kind: type[Dataset] = dataset_class(name if name in DATASETS else "folder")
     if name in DATASETS and not takes_root(name):
         return override(kind(), settings or {})
     if name == "folder" and root is None:
@@ -279,7 +279,7 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     else:
         unknown = f"unknown dataset '{name}'{suggest(name, [known for known in DATASETS if known != 'folder'])}"
         raise InputError(f"{unknown} (or give the path of your own folder)")
-    return override(kind(root=root), settings or {})
+    return override(kind(root=root), settings or {})  # type: ignore[call-arg]
 
 
 def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | None = None) -> list[Path]:

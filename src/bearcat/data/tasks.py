@@ -296,17 +296,17 @@ def split_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     if split.scheme == "specimen":
         *used, divided = keep_apart(source.recordings, target.recordings, np.random.default_rng([seed, 5]))
         source, target = of_recordings(source, used[0]), of_recordings(target, used[1])
-        *source_parts, few = parts_by_specimen(source, np.random.default_rng([seed, 0]))
+        source_train, source_test, few = parts_by_specimen(source, np.random.default_rng([seed, 0]))
         lost = {info.origin for info in infos} - {info.origin for info in (*source.recordings, *target.recordings)}
         notes = _notes_of_specimens(divided, len(lost), [label for label in few if label not in divided])
         split = replace(split, scheme="block")  # the target's recordings may be seen before they are diagnosed
     else:
         codes = _codes(source, classes)
-        source_parts = list(parts_by_scheme(source, codes, split.scheme, np.random.default_rng([seed, 0])))
-    target_parts = parts_by_scheme(target, None, split.scheme, np.random.default_rng([seed, 1]))
+        source_train, source_test = parts_by_scheme(source, codes, split.scheme, np.random.default_rng([seed, 0]))
+    parts = source_train, source_test, *parts_by_scheme(target, None, split.scheme, np.random.default_rng([seed, 1]))
     # Recordings are listed by class, so their own numbers would tell the labels.
     target_order = np.random.default_rng([seed, 2]).permutation(len(target.recordings))
-    return SplitTask(task, classes, source, target, *source_parts, *target_parts, target_order, notes=tuple(notes))
+    return SplitTask(task, classes, source, target, *parts, target_order, notes=tuple(notes))
 
 
 def _notes_of_specimens(divided: Sequence[str], lost: int, few: Sequence[str]) -> list[str]:
