@@ -271,3 +271,12 @@ def ending() -> None:
 def test_a_process_that_dies_is_a_sentence():
     with pytest.raises(InputError, match="--jobs"):
         diagnose_units([FoundUnit("1.wav", ending)] * 2, request=DiagnoseRequest(jobs=2))
+
+
+@pytest.mark.parametrize("manifest", ["path,domain\na.npz,d\n", None])
+def test_a_file_that_holds_the_speed_alone_is_named(tmp_path, manifest):
+    np.savez(tmp_path / "a.npz", tacho=noise(3000))
+    if manifest is not None:
+        (tmp_path / "manifest.csv").write_text(manifest)
+    (found,) = diagnose(tmp_path, rate=12_000, rpm="tacho", bearing="6205")
+    assert (found.decision.action, found.problem.field) == ("check", "rpm")
