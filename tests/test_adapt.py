@@ -130,7 +130,7 @@ def test_two_sources_adapt_to_a_third_machine_without_labels_and_every_choice_is
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--method", "CAT-Temprature"], "did you mean 'CAT-Temperature'"),
+        (["--method", "dense-moved"], "'dense-MCC'"),
         (["--target", "N15_M07_F10"], "two different domains"),
         (["--device", "cuda"], "CUDA"),
         (["--seed", "-1"], "seed"),

@@ -18,7 +18,8 @@ from bearcat.cat.calibration import scores
 from bearcat.cat.networks import predict
 from bearcat.cat.recipes import GROUPS, RECIPES
 from bearcat.cat.teacher import SelfTraining, Teacher
-from bearcat.data import Preparation, Simulated, Split, SplitTask, Task, load, prepare, split_task
+from bearcat.data import Preparation, Simulated, Split, Task, load, prepare, split_task
+from bearcat.data.tasks import SplitTask
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 SCHEDULE = Schedule(epochs=9, batch=32, align_from=2, label_from=4, calibrate_from=7, drops=(7,))

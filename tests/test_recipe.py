@@ -104,7 +104,7 @@ def test_every_method_can_be_as_published(name):
         ("teacher.dropuot", "false", "did you mean 'dropout'"), ("confusion.weight", "2", "no 'confusion'"),
         ("teacher.statistics", "averaged", "unknown setting"), ("calibration.bounds", "1,2", "no 'calibration'"),
         ("labels.tau", "much", "'tau'"), ("labels.threshold", "fixd", "'fixd'"), ("labels.samples", "0", "samples"),
-        ("published", "yes", "published"),
+        ("published", "yes", "published"), ("schedule.label_from", "300", "never"),
         ("dropout", "1", "dropout"), ("encoder", "cnm", "did you mean 'cnn'"), ("calibration", "Vektor", "'Vector'"),
         ("encoder.width", "3", "encoder: unknown setting 'width'"), ("encoder", "dense:widths=0", "widths"),
     ],

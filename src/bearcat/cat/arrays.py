@@ -195,15 +195,7 @@ class CAT:
             recipe = RECIPES[self.name].for_input(self.input or RECIPES[self.name].input)
         if self.encoder is not None:
             recipe = replace(recipe, encoder=find_encoder(self.encoder))
-        if self.epochs is not None:
-            return recipe.in_epochs(self.epochs)
-        begins = {part.name: part.start(recipe.schedule) for part in recipe.ingredients}
-        begins |= {} if recipe.calibration is None else {"calibration": recipe.schedule.calibrate_from}
-        for name, epoch in begins.items():
-            if epoch >= recipe.schedule.epochs:
-                late = f"'{name}' would begin in epoch {epoch} of {recipe.schedule.epochs}, which is never"
-                raise InputError(f"method: {late}; give epochs, to which every phase is scaled", "epochs")
-        return recipe
+        return (recipe if self.epochs is None else recipe.in_epochs(self.epochs)).checked()
 
     def _prepared(self, values: Floats) -> Floats:
         """The windows as the input has them; what is too short for the encoder gets zeros behind."""

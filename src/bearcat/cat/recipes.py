@@ -140,6 +140,16 @@ class Recipe:
         ingredients = tuple(ingredient.in_epochs(self.schedule.epochs, epochs) for ingredient in self.ingredients)
         return replace(self, schedule=schedule, ingredients=ingredients)
 
+    def checked(self) -> Recipe:
+        """The recipe itself; InputError names a part that training would never reach, so that no AT is called CAT."""
+        begins = {part.name: part.start(self.schedule) for part in self.ingredients}
+        begins |= {} if self.calibration is None else {"calibration": self.schedule.calibrate_from}
+        for name, epoch in begins.items():
+            if epoch >= self.schedule.epochs:
+                late = f"'{name}' would begin in epoch {epoch} of {self.schedule.epochs}, which is never"
+                raise InputError(f"method: {late}; give epochs, to which every phase is scaled", "epochs")
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         """Every setting as plain values, for records; of an ingredient also its phase and the epoch it `begins` in."""
 
