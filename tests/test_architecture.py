@@ -16,7 +16,6 @@ LAYERS = [
     {"errors"},
     {"findings"},
     {"settings", "storage"},
-    {"plugins"},
     {"data"},
     {"diagnosis"},
     {"record"},

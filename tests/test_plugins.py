@@ -17,7 +17,7 @@ from bearcat.cat.recipes import RECIPES
 from bearcat.data import DATASETS, Simulated, Task
 from bearcat.data.datasets import dataset_class
 from bearcat.data.inputs import INPUTS, Waveform
-from bearcat.plugins import row_identity, source_hash
+from bearcat.storage import row_identity, source_hash
 from tests.commands import python
 
 LOSS = """from bearcat.cat import Loss, loss_of
@@ -40,7 +40,7 @@ HELPER = """def gap(source, target):
 """
 COMMAND = """from bearcat.cat import RECIPES, Recipe, loss_of
 from bearcat.cli import main
-from bearcat.plugins import row_identity
+from bearcat.storage import row_identity
 
 from losses import Gap, distance
 

@@ -53,7 +53,7 @@ def folder(tmp_path_factory) -> Path:
         (f"diagnose {DIAGNOSE}", SPECTRA, 34),
         (f"predict model {DIAGNOSE}", SPECTRA, 38),
         (f"predict general {DIAGNOSE}", SPECTRA, 38),
-        ("adapt --data . --source pump --target fan --epochs 1 --window 1024", "", 66),
+        ("adapt --data . --source pump --target fan --epochs 1 --window 1024", "", 65),
     ],
 )
 def test_a_command_imports_what_it_needs(folder, words, heavy, most):

@@ -1,22 +1,32 @@
-"""Files on disk: atomic writing, hashing, tensors with their metadata in one file, and where the cache is.
+"""Files on disk: atomic writing, hashes, tensors with their metadata in one file, where the cache is; users' code.
 
-A reader finds the old file or the new one, never a half. Nothing is executed on loading.
+A reader finds the old file or the new one, never a half. Nothing is executed on loading. The source of a user's code,
+which is part of a run's identity, is that of the modules that define a row's class, its base classes, and what these
+import.
 
 >>> write_atomically(Path("out/checkpoint.safetensors"), tensor_bytes({"weight": weight}, {"epoch": 3}))
+>>> row_identity(MyLoss())  # None for a row of the package
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import hashlib
+import inspect
 import json
 import os
+import sys
+import types
 import uuid
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bearcat.errors import InputError
+from bearcat.errors import InputError, is_own_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,6 +101,74 @@ def digest_file(path: Path) -> str:
 def digest_json(value: Any) -> str:
     """SHA-256 of plain values, however a dict is ordered."""
     return digest(json.dumps(value, sort_keys=True).encode())
+
+
+def row_identity(row: Any) -> str | None:
+    """A row's `version` where that is not 1, and a hash of its source if it is a user's own; else None."""
+    version = getattr(row, "version", 1)
+    return " ".join(filter(None, [f"version {version}" if version != 1 else None, source_hash(row)])) or None
+
+
+def source_hash(value: Any) -> str | None:
+    """SHA-256 of the source of an object's class, a class or a function; None where all of it is the package's."""
+    while isinstance(value, functools.partial):
+        value = value.func
+    value = getattr(value, "__self__", value)  # of a method
+    return _hash(value if isinstance(value, type | types.FunctionType) else type(value))
+
+
+@functools.cache  # as it was when it was first used
+def _hash(kind: Any) -> str | None:
+    written = [part for part in getattr(kind, "__mro__", (kind,)) if _is_own(part.__module__, kind.__module__)]
+    if not written:
+        return None
+    sources = dict[str, str]()
+    for part in written:
+        _add_sources(part.__module__, sources)
+    with suppress(OSError, TypeError):  # typed at a prompt, or in a cell of a notebook, whose module has no file
+        if all(inspect.getsource(part) and part.__module__ in sources for part in written):
+            return digest_json([[part.__qualname__ for part in written], sorted(set(sources.values()))])
+    warnings.warn(
+        f"the code of '{kind.__qualname__}' is in no file, so results made with it are not used again in another"
+        " session, nor after it is defined again; save it in a file and import it",
+        stacklevel=2,
+    )
+    return f"unsaved {uuid.uuid4().hex}"
+
+
+def _is_own(module: str, beside: str) -> bool:
+    """Whether a module is a user's, or of the same installed package as `beside`."""
+    top = module.partition(".")[0]
+    if top == "bearcat" or (top in sys.stdlib_module_names and top != "__main__"):
+        return False
+    return top == beside.partition(".")[0] or ((file := _file(module)) is not None and is_own_file(file))
+
+
+def _add_sources(module: str, sources: dict[str, str]) -> None:
+    """Adds hashes of the files of a module and of those it imports, directly or through others."""
+    if module in sources or (file := _file(module)) is None:
+        return
+    text = file.read_bytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    sources[module] = digest(text)
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    with suppress(SyntaxError, ValueError, ImportError):  # not Python, such as a compiled module
+        for node in ast.walk(ast.parse(text)):
+            names = [alias.name for alias in getattr(node, "names", ()) if isinstance(alias, ast.alias)]
+            if isinstance(node, ast.ImportFrom):
+                origin = resolve_name("." * node.level + (node.module or ""), package or module)
+                names = [origin, *(f"{origin}.{name}" for name in names)]
+            for name in names:
+                if _is_own(name, module):
+                    _add_sources(name, sources)
+
+
+def _file(module: str) -> Path | None:
+    """The file of a module; None where there is none."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    with suppress(ImportError, ValueError):
+        spec = find_spec(module) if file is None else None
+        file = spec.origin if spec is not None and spec.has_location else file
+    return None if file is None else Path(file)
 
 
 def tensor_bytes(tensors: dict[str, Tensor], metadata: dict[str, Any]) -> bytes:

@@ -40,11 +40,10 @@ from bearcat.fast.device import chosen_device
 from bearcat.findings import ANCHOR
 from bearcat.methods.matching import MatchClusters
 from bearcat.methods.transforms import has_several_states, state_codes, without_own_benches
-from bearcat.plugins import row_identity
 from bearcat.record import task_words
 from bearcat.report import Cell
 from bearcat.settings import PRIOR, AdaptRequest, pairs, to_plain
-from bearcat.storage import cache_folder, digest_json
+from bearcat.storage import cache_folder, digest_json, row_identity
 
 Made = TypeVar("Made")
 
@@ -112,7 +111,7 @@ class RunSpec:
 
     @cached_property  # a cluster's worker, which may not have the files, is given it
     def code(self) -> dict[str, str]:
-        """What names the code of the rows that are not the package's own (plugins.py)."""
+        """What names the code of the rows that are not the package's own."""
         rows = {"dataset": self.dataset, "input": find_input(self.preparation.input), **self.recipe.rows()}
         return {name: identity for name, row in rows.items() if (identity := row_identity(row)) is not None}
 

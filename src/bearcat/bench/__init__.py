@@ -28,9 +28,8 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from bearcat.errors import InputError, library
+from bearcat.errors import InputError, error_sentence, library, traceback_text
 from bearcat.findings import count
-from bearcat.plugins import error_sentence, traceback_text
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC, Record
 from bearcat.report import Missing, Result
 from bearcat.storage import digest_json, read_json, write_atomically, write_json

@@ -26,10 +26,9 @@ from torch.func import functional_call
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _NormBase
 
-from bearcat.errors import InputError, check_range
+from bearcat.errors import InputError, check_range, error_sentence
 from bearcat.fast import native, stacked
 from bearcat.fast.stacked import Accelerated, Randomness, StackedConvolution, StackedDense, StackedNorm
-from bearcat.plugins import error_sentence
 from bearcat.settings import from_text, to_text
 
 FEATURES = 256

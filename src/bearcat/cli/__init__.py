@@ -29,7 +29,7 @@ import typer
 from typer import Option, Typer
 from typer.core import TyperCommand, TyperGroup
 
-from bearcat.errors import InputError, csv_cell, shown, to_json
+from bearcat.errors import InputError, csv_cell, error_sentence, raised_in, shown, to_json, traceback_text
 from bearcat.settings import Request
 
 if TYPE_CHECKING:
@@ -119,8 +119,6 @@ def _explain(error: Exception) -> tuple[int, str]:
         return 2, "this needs more memory than there is; use fewer or shorter recordings"
     if hasattr(error, "format_message"):  # the words cannot be read as a command
         return 2, f"{error.format_message()} See --help, or docs/upgrade.md for what version 0.3 had."
-    from bearcat.plugins import error_sentence, raised_in, traceback_text
-
     plugin = raised_in(error) is not None
     if isinstance(error, OSError) and not plugin:  # such as a full disk
         reason = os.strerror(error.errno) if error.errno else str(error)

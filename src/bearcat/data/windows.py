@@ -37,9 +37,8 @@ from bearcat.data.recording import (
 )
 from bearcat.data.signals import reading
 from bearcat.errors import InputError
-from bearcat.plugins import row_identity, source_hash
 from bearcat.settings import from_plain, to_plain
-from bearcat.storage import digest_json, drafted, write_atomically
+from bearcat.storage import digest_json, drafted, row_identity, source_hash, write_atomically
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
 # samples, which bound the memory where windows are long.
