@@ -44,7 +44,7 @@ __all__ = [
     "reliability_bins",
 ]  # fmt: skip
 
-# Where these names are.
+# Modules in which these names are found.
 _MODULES = ("recipes", "ingredient", "calibration", "scaling", "networks", "arrays")
 
 if not TYPE_CHECKING:  # a type checker knows the names above and no others

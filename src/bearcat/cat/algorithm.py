@@ -1,17 +1,29 @@
 """Algorithm 1 of the paper: the training of the Calibrated Adaptive Teacher, and of every other method.
 
-Symbols are the paper's. Three phases begin at T_DA, T_PL and, for calibration, T_cal (Section 3.5):
+Symbols are the paper's. Its three phases begin at epochs 0, T_DA and T_PL; calibration begins within the third
+(Section 3.5). Methods with an asterisk add L_MCC from T_DA on, and SAM from the first epoch.
 
     epoch < T_DA    the student learns the source:       L_C
-    from T_DA on    both domains are aligned:            L_C + L_MCC + L_DC
-    from T_PL on    the teacher labels target windows:   L_C + L_PL + L_MCC + L_DC  (Eq. 18)
+    from T_DA on    the domains are aligned:             L_C + L_DC, and L_MCC with the asterisk
+    from T_PL on    the teacher labels target windows:   L_C + L_PL + L_DC, and L_MCC  (Eq. 18)
     from T_cal on   its confidence is calibrated on the source before labels are selected (Section 3.2)
 
-The losses and SAM are in losses.py, the teacher, its labels and its calibration in teacher.py, `Schedule` and `View`
-in ingredient.py, calibrators in scaling.py, the networks of Table 2 in networks.py, methods by name in recipes.py. What
-the published code does otherwise is in published.py. A loss is a function of one run (`View`). Elsewhere the first axis
-of every tensor is the run: one training, or a stack of them (fast/). A run gives the same result alone, in any stack,
-and after a resume. Nothing here has, or could reach, a target label.
+Equations, and where they are:
+
+    2 to 4, ECE              calibration.py, `ece`            17, L_DC           losses.py, `Adversarial`
+    5, 13, 14, labels        teacher.py, `pseudo_labels`      L_MCC              losses.py, `class_confusion`
+    6 to 9, calibrators      scaling.py; teacher.py fits      18, 19, L_CAT      `objective`
+    10 to 12, thresholds     teacher.py, `set_thresholds`     20, the average    teacher.py, `ema_update`
+    15, L_C                  losses.py, `supervised`          SAM                losses.py, `climb`
+    16, L_PL                 teacher.py, `SelfTraining`       the schedule       ingredient.py, `Schedule`
+
+Where this differs from the paper's text (docs/method.md has what it costs): confidence is counted for Eq. 11 before
+calibration; Eq. 16 divides by the whole batch; SAM climbs L_PL and L_MCC too; T is at least 1; Eq. 20 begins a step
+instead of ending it; labels come from a teacher in training mode, counts and calibration from evaluation mode.
+
+A loss is a function of one run (`View`). Elsewhere the first axis of every tensor is the run: one training, or a stack
+of them (fast/). A run gives the same result alone, in any stack, and after a resume. Training data hold no target
+labels; `watch` may know them, for curves alone: training reads nothing that it returns.
 
 >>> trained = train([Run(RECIPES["CAT*-Temperature"], split.training, seed=0)], torch.device("cpu"))
 >>> logits, features = predict(trained.network, windows)
@@ -52,7 +64,8 @@ class Run:
     recipe: Recipe
     data: TrainingData
     seed: int
-    # What check models say of the target's training windows, each (window,), for calibrators that ask.
+    # Classes that simple models of the source predict for the target's training windows, (window,) by model, for
+    # calibrators that ask.
     checks: Mapping[str, Integers] | None = None
 
 
@@ -80,22 +93,23 @@ def train(
     feed, recorder = Feed(state.batches), Recorder(device, state.recordable)
     with torch_settings(state.precision, device, state.small):
         for epoch in range(state.epoch, schedule.epochs):
-            state.start_epoch(epoch)  # the learning rate drops at some of them
+            state.start_epoch(epoch)  # ×0.1 at epochs 150 and 250 (Schedule)
             if recipe.published:
                 published.start_epoch(state)
             else:
                 if calibrator and epoch >= T_cal:
-                    # The teacher is calibrated on the source's test split (Eqs. 6 to 9).
+                    # The teacher (the student, where a method has none) is calibrated on the source's test split
+                    # (Eqs. 6 to 9). Algorithm 1 prints epoch ≤ T_cal, the text says from T_cal on.
                     teacher.calibrate(state, calibrator)
                 if self_training and epoch >= T_PL:
-                    # θ_teacher ← θ at T_PL, then class-wise thresholds of this epoch (Eq. 12).
+                    # θ_teacher ← θ at T_PL, then class-wise thresholds of this epoch (Eqs. 10 to 12).
                     state.teacher = state.teacher or teacher.copy_of(state.student)
-                    every, _ = predict(state.teacher, state.batches.target_train)
-                    teacher.set_thresholds(self_training, state, every)
+                    logits, _ = predict(state.teacher, state.batches.target_train)
+                    teacher.set_thresholds(self_training, state, logits)
 
             feed.fill(epoch, state.ramps(epoch))
             state.start_totals(epoch)
-            for sizes in feed.sizes:
+            for sizes in feed.sizes:  # on a GPU a step of a kind is captured once and then replayed
                 recorder.run(partial(train_step, state, feed, epoch, sizes), kind=(state.phase, sizes))
 
             for ingredient in recipe.on(AfterEpoch, epoch):
@@ -109,6 +123,7 @@ def train(
             if progress is not None:
                 progress(state)
         state.epoch = schedule.epochs
+        # The network has moved since the last epoch began. `final` replaces the fit, for what is reported.
         if calibrator and schedule.epochs > T_cal:
             state.source_calibration = state.calibration = teacher.fit_calibration(state, calibrator)
         if recipe.final:
@@ -124,16 +139,17 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, sizes: tuple[int, i
     views = recipe.on(Augmentation, epoch)
     batch = feed.next(state.with_target(epoch), sizes)
 
-    # θ_teacher ← α·θ_teacher + (1 − α)·θ (Eq. 20). Algorithm 1 ends a step with it; here it begins the next one.
+    # θ_teacher ← α·θ_teacher + (1 − α)·θ (Eq. 20). Algorithm 1 ends a step with it; here it begins the next one, so
+    # thresholds and calibration see a teacher that is one step behind.
     if self_training and epoch >= (published.follows_from(recipe) if recipe.published else T_PL):
         teacher.ema_update(state.teacher, state.student, self_training.teacher.momentum)
 
-    # Pseudo-labels: calibrated confidence above the threshold of the class (Eqs. 5, 13 and 14).
-    labelled = augmented(state, batch, [view for view in views if view.of_teacher])
+    # Pseudo-labels: calibrated confidence at or above the threshold of the class (Eqs. 5, 13 and 14).
+    for_teacher = augmented(state, batch, [view for view in views if view.of_teacher])
     state.batch_labels = None
     if self_training and epoch >= T_PL:
-        state.batch_labels = teacher.pseudo_labels(self_training, state, labelled)
-    batch = augmented(state, labelled, [view for view in views if not view.of_teacher])
+        state.batch_labels = teacher.pseudo_labels(self_training, state, for_teacher)
+    batch = augmented(state, for_teacher, [view for view in views if not view.of_teacher])
 
     # SAM's first pass: uphill to where the task loss L_C + L_PL + L_MCC is highest nearby (SDAT, Section 3.4.1; the
     # paper's text names L_C alone, the published code climbs all three).
@@ -143,12 +159,14 @@ def train_step(state: TrainingState, feed: Feed, epoch: int, sizes: tuple[int, i
         gradients = torch.autograd.grad(L_task.sum(), weights, materialize_grads=True)
         before = climb(weights, gradients, sharpness.radius)
         if recipe.published and state.batch_labels is not None:
-            state.batch_labels = teacher.pseudo_labels(self_training, state, labelled)
+            state.batch_labels = teacher.pseudo_labels(self_training, state, for_teacher)
     if state.batch_labels is not None:
         state.add("pseudo_label_share", state.batch_labels[1].float().mean(dim=1))
 
-    # The gradient of L_CAT, there or here; then back, and Adam.
+    # The gradient of L_CAT at the climbed weights (without SAM, at the weights themselves); then the weights go back,
+    # and Adam takes its step. The domain classifier is not climbed, but sees features of the climbed student.
     L_CAT, terms = objective(state, feed, batch, epoch)
+    # The student's optimiser, and that of each loss with a module of its own, such as the domain classifier.
     optimisers = [state.optimisers[name] for name in ("student", *terms) if name in state.optimisers]
     groups = [group for optimiser in optimisers for group in optimiser.param_groups]
     parameters = [parameter for group in groups for parameter in group["params"]]
@@ -191,6 +209,7 @@ def objective(
             return loss.loss(replace(view, ramp=ramps[loss.name], module=modules.get(loss.name)))  # type: ignore[arg-type]
 
         L_C = losses.supervised(views[0])  # Eq. 15
+        # What is `on` has decided already; the epochs are written out as in Algorithm 1.
         L_PL = term(self_training) if epoch >= T_PL else OFF  # Eq. 16
         L_MCC = term(mcc) if epoch >= T_DA else OFF
         L_DC = term(dc) if epoch >= T_DA else OFF  # Eq. 17
@@ -237,7 +256,7 @@ def student_view(
     first, outputs = batch.source.shape[1], []
     for windows, sizes in parts:
         state.randomness.next(first, batch.size - first)
-        outputs.append(state.student(windows, True, state.randomness, sizes))
+        outputs.append(state.student(windows, batch_statistics=True, randomness=state.randomness, parts=sizes))
     logits, features = (torch.cat(values, dim=1) for values in zip(*outputs, strict=True))
     pseudo, selected, probabilities = state.batch_labels or (None, None, None)
     head, draw = state.student.head, state.randomness.now

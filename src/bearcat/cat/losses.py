@@ -41,7 +41,9 @@ class Alignment(Loss):
     slope: float = 10.0
 
     def ramp(self, progress: float) -> float:
-        """2/(1+exp(−slope·p)) − 1. (The paper's formula lacks the −1; docs/method.md.)"""
+        """2/(1+exp(−slope·p)) − 1, p from T_DA (0) to the end (1). The paper's formula lacks the −1, and its p rises
+        "during training"; its published code is as here.
+        """
         return 2 / (1 + math.exp(-self.slope * progress)) - 1
 
 
@@ -97,8 +99,8 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
     """Minimum class confusion (Jin et al. 2020): how much mass pairs of classes share in the batch's predictions.
 
     A row of the matrix of shared mass Σ weight·p·p', divided by its sum, is a mean of the windows' predictions in which
-    a window counts by what it gives the row's class: a softmax over windows. All but its diagonal is confusion. Written
-    as a quotient it is 0/0 where a sure network gives a class nothing that float32 can hold in all windows of a batch.
+    a window counts by what it gives the row's class: a softmax over windows. All but its diagonal is confusion. The
+    direct quotient is 0/0 where a class's probability underflows in all windows of a batch; the softmax is not.
     """
     logarithms = functional.log_softmax(logits / temperature, dim=1)
     probabilities = logarithms.exp()
@@ -112,7 +114,7 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
 @dataclass(frozen=True)
 class Sharpness(Ingredient):
     """Sharpness-aware minimisation (SAM, Foret et al. 2021) of L_C + L_PL + L_MCC: SDAT (Rangwani et al. 2022), which
-    is the paper's asterisk together with MCC (Section 3.4.1).
+    is the paper's asterisk together with MCC (Section 3.4.1). It climbs in every step, from the first epoch on.
 
     >>> RECIPES["DANN*"].find(Sharpness).radius
     0.05

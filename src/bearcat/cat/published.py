@@ -1,8 +1,9 @@
-"""What the published code does otherwise than our default: all of it, and nothing else.
+"""What the published code does otherwise than our default.
 
 `published=true` is one switch; docs/method.md has a table of what each difference costs. The loop (algorithm.py) calls
-`start_epoch`, `steps_counted`, `follows_from`, `climbs` and `passes`, makes pseudo-labels anew for SAM's second
-pass, and fits the calibration at an epoch's end instead of its start; the calibrators' searches are at the end.
+`start_epoch`, `follows_from`, `climbs` and `passes`, makes pseudo-labels anew for SAM's second pass, and fits the
+calibration at an epoch's end instead of its start; state.py calls `steps_counted` and draws target windows in every
+method from T_DA on; scaling.py calls the calibrators' searches, at the end of this file.
 
 >>> RECIPES["CAT*-Temperature"].with_settings({"published": "true"}).calibration
 Temperature(bounds=None)

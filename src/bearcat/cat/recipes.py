@@ -241,7 +241,8 @@ def _physical(
     return recipe.in_epochs(PHYSICAL_EPOCHS)
 
 
-# Every method, by where it comes from. The asterisk means MCC and SDAT.
+# Every method, by where it comes from. The asterisk means MCC and SDAT; CAT*-Temperature is the paper's
+# CAT*-TempScaling.
 GROUPS: dict[str, dict[str, Recipe]] = {
     "paper": {
         "source-only": Recipe(),

@@ -23,12 +23,14 @@ from bearcat.cat.ingredient import check_choices, choice
 from bearcat.errors import InputError
 from bearcat.fast.device import gather
 
-BOUNDS = (1.0, 100.0)  # of temperatures inside self-training (docs/method.md)
+# Of temperatures: calibration never sharpens. The paper sets no bounds (docs/results.md, Calibration in the loop).
+BOUNDS = (1.0, 100.0)
 ROUNDS = 60  # ordinary logits take 5 to 10, separable or extreme ones (±1e4) up to about 40
 SHRINK = 0.3
 TRIALS = 14  # step lengths down to 0.3^13 ≈ 2e-7
-# Keeps separable classes (infinite factors) and the offsets' common shift finite, and decides nothing else: on 1000
-# windows of 13 classes it moved factors by 4e-4 and offsets by 3e-3, a hundredth of what drawing the labels anew does.
+# Not in the paper. Keeps separable classes (infinite factors) and the offsets' common shift finite, and decides nothing
+# else: on 1000 windows of 13 classes it moved factors by 4e-4 and offsets by 3e-3, a hundredth of what drawing the
+# labels anew does.
 RIDGE = 1e-4
 DOMAIN_RIDGE = 1.0  # of CPCS's domain regression: ridge/2 · |w|² + Σ loss, scikit-learn's C = 1
 WindowLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # logits (…, window, class), labels, weights (…, window) → (…)
@@ -128,7 +130,7 @@ class CPCS(Temperature):
     True
     """
 
-    # Of the domain regression: to convergence, on as many windows of the larger domain as the smaller has; authors'
+    # Of the domain regression: to convergence, on as many windows of the larger domain as the smaller has; published
     # code: scikit-learn's, in float32, with windows of the smaller domain drawn again until it has as many.
     solver: str = choice("newton", "scikit-learn")
     needs: ClassVar[tuple[str, ...]] = ("source_features", "source_train_features", "target_features", "seeds")

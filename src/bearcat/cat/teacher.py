@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 class Teacher:
     """An average of the student that makes pseudo-labels and, at the end, the predictions.
 
-    Its parameters are averages; its normalisation statistics are its own, of target batches (authors' code).
+    Its parameters are averages; its normalisation statistics are its own, of target batches (published code).
 
     >>> SelfTraining(teacher=Teacher(momentum=0.99)).teacher.dropout
     True
     """
 
     momentum: float = 0.999  # α
-    dropout: bool = True  # live while labelling
+    dropout: bool = True  # live while labelling, which is in training mode; the paper does not say
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class SelfTraining(Loss):
     weight: float = 1.0
     threshold: str = choice("per-class", "fixed")
     tau: float = 0.9  # τ
-    counts: str = choice("uncalibrated", "calibrated")  # probabilities, for per-class thresholds; text: calibrated
+    # The confidence that Eq. 11 counts. The paper's text says calibrated, its published code is as here.
+    counts: str = choice("uncalibrated", "calibrated")
     # "cross-entropy" with the labels, or "squared": difference of the student's and the teacher's probabilities.
     objective: str = choice("cross-entropy", "squared")
     samples: int = 1  # passes of the teacher, each with dropout of its own, whose probabilities are averaged
@@ -80,7 +81,7 @@ class SelfTraining(Loss):
             values = (view.target_logits.softmax(dim=1) - view.probabilities).square().mean(dim=1)
         else:
             values = losses.cross_entropy(view.target_logits, view.pseudo_labels)
-        # The mean over the batch: unselected windows count zero (authors' code).
+        # Eq. 16 divides by the selected windows; this divides by the whole batch, as the published code does.
         return self.weight * torch.where(view.selected, values, 0).mean()
 
 
@@ -100,7 +101,7 @@ def ema_update(teacher: Any, student: Any, alpha: float) -> None:
 def set_thresholds(labels: SelfTraining, state: TrainingState, logits: Tensor) -> None:
     """The class-wise thresholds T_t(k) of this epoch, (run, class), from the teacher's logits of all target windows.
 
-    Recorded steps keep reading the same memory.
+    They stay where they are in memory, from which captured steps of a GPU read.
     """
     limits = torch.full_like(logits[:, 0], labels.tau)
     if labels.threshold == "per-class":
@@ -156,7 +157,7 @@ def select(probabilities: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def calibrate(state: TrainingState, calibrator: Calibrator) -> None:
-    """Fits the calibration of this epoch, into the memory of the one before, which recorded steps read."""
+    """Fits the calibration of this epoch, into the memory of the one before, from which captured steps read."""
     fitted = fit_calibration(state, calibrator)
     if state.calibration is None:
         state.calibration = fitted.changed(Tensor.clone)
