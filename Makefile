@@ -53,7 +53,7 @@ bench: .venv/test
 	$(PYTHON) -m venv .venv
 
 # What each command installs: bearcat with these extras of pyproject.toml.
-.venv/demo: EXTRA = report
+.venv/demo: EXTRA = bench
 .venv/test: EXTRA = test
 .venv/acceptance: EXTRA = acceptance
 .venv/demo .venv/test .venv/acceptance: .venv/bin/python pyproject.toml constraints.txt

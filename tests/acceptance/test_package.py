@@ -44,16 +44,18 @@ def core(wheel, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def extras() -> str:
-    """The modules that are installed here, but that the core does not require."""
-    needed, waiting = {"bearcat"}, [Requirement(text).name for text in PROJECT["dependencies"]]
+def not_required(*extras: str) -> str:
+    """The modules that are installed here, but that neither the core nor these extras require."""
+    needed, waiting = {"bearcat"}, [*PROJECT["dependencies"], *(f"bearcat[{extra}]" for extra in extras)]
     while waiting:
-        if (name := canonicalize_name(waiting.pop())) not in needed:
+        need = Requirement(waiting.pop())
+        if need.name == "bearcat":
+            waiting += [text for extra in need.extras for text in PROJECT["optional-dependencies"][extra]]
+        elif (name := canonicalize_name(need.name)) not in needed:
             needed.add(name)
             with suppress(metadata.PackageNotFoundError):  # such as the GPU's libraries
-                texts = map(Requirement, metadata.requires(name) or [])
-                waiting += [need.name for need in texts if need.marker is None or need.marker.evaluate({"extra": ""})]
+                texts = [(text, Requirement(text).marker) for text in metadata.requires(name) or []]
+                waiting += [text for text, marker in texts if marker is None or marker.evaluate({"extra": ""})]
     modules = metadata.packages_distributions()
     return ",".join(name for name, owners in modules.items() if not needed & {*map(canonicalize_name, owners)})
 
@@ -75,7 +77,7 @@ def test_the_wheel_holds_the_package_and_its_files_and_says_its_version(wheel):
     assert not [name for name in names if name.startswith("tests")]
 
 
-def test_core_alone_adapts_predicts_and_diagnoses(core, extras, tmp_path):
+def test_core_alone_adapts_predicts_and_diagnoses(core, tmp_path):
     from bearcat.data import open_dataset
 
     settings = {"severities": "4", "faults": "outer", "seconds": "2"}
@@ -85,7 +87,7 @@ def test_core_alone_adapts_predicts_and_diagnoses(core, extras, tmp_path):
         np.savez(place / "x.npz", x=entry.read().signal, fs=16_000.0)
 
     def run(*words: object) -> subprocess.CompletedProcess[str]:
-        call = [sys.executable, "-c", WITHOUT, extras, *map(str, words)]
+        call = [sys.executable, "-c", WITHOUT, not_required(), *map(str, words)]
         variables = os.environ | {"PYTHONPATH": str(core)}
         return subprocess.run(call, env=variables, cwd=core, capture_output=True, text=True, timeout=300)
 
@@ -98,6 +100,28 @@ def test_core_alone_adapts_predicts_and_diagnoses(core, extras, tmp_path):
     diagnosed = run("diagnose", target, "--rpm", 900, "--bearing", "balls=8,ball=6.75,pitch=28.5")
     assert diagnosed.returncode in (1, 3), diagnosed.stderr
     assert "outer race" in diagnosed.stdout
+
+
+def test_the_demo_needs_no_more_than_it_installs(core, tmp_path):
+    for name in ("examples", "grids"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (extra,) = re.findall(r"^\.venv/demo: EXTRA = (\w+)$", makefile, re.MULTILINE)
+    target = makefile.partition("\ndemo: ")[2].partition("\n\n")[0]
+    calls = re.findall(r"\$\(BIN\)/(bearcat|python) ([^|\n]+)", target)
+    assert [words.split()[0] for program, words in calls if program == "bearcat"] == [
+        "adapt",
+        "predict",
+        "bench",
+        "bench",
+    ]
+    for program, words in calls:
+        before = ["-c", WITHOUT, not_required(extra)] if program == "bearcat" else []
+        variables = os.environ | {"PYTHONPATH": str(core)}
+        call = [sys.executable, *before, *words.split()]
+        result = subprocess.run(call, env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert result.returncode == ("predict" in words), result.stderr
+    assert (tmp_path / "demo" / "methods" / "report.html").exists()
 
 
 def test_every_requirement_is_pinned_to_a_version_that_it_allows():
