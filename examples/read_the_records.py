@@ -36,7 +36,7 @@ def describe(result: Result) -> None:
     curve = result.curves["loss_supervised"]
     print(f"  supervised loss: {curve[0]:.2f} in the first epoch, {curve[-1]:.2f} in the last of {len(curve)}")
     predictions = result.predictions
-    unsure = predictions.confidence < 0.7
+    unsure = np.exp(predictions.log_probabilities).max(axis=1) < 0.7
     print(f"  predicted: {dict(Counter(predictions.predicted))}, {np.mean(unsure):.0%} of them below 70 % confidence")
     mixed_up = Counter(
         (right, guess) for right, guess in zip(predictions.label, predictions.predicted, strict=True) if right
