@@ -26,6 +26,7 @@ from bearcat.data.recording import Floats, RecordingInfo, check_length, classes_
 from bearcat.data.tasks import Split, Task
 from bearcat.data.windows import choose_scheme, different_rates, metadata, specimen_counts
 from bearcat.errors import InputError
+from bearcat.findings import CLIPPED
 from bearcat.storage import cache_folder
 
 Result = TypeVar("Result")
@@ -39,7 +40,6 @@ UNEVEN = 3.0  # the largest class over the smallest, beyond which classes are ba
 UNLABELLED = "(unlabelled)"
 FEWEST_ALIKE = 3  # recordings of one rate beside which another is odd
 MOST_ODD = 0.2  # of the recordings; more are another kind of recording, not a mistake
-CLIPPED = 0.002  # of the samples, at the highest or lowest value
 LISTED = 5  # sentences about odd recordings
 
 
@@ -164,8 +164,8 @@ def _oddity(samples: Floats) -> str | None:
     beginning = samples[:MEASURED]
     if beginning.min() == beginning.max():
         return f"does not change ({beginning[0]:g} throughout); check its sensor"
-    if (share := share_at_limits(beginning)) >= CLIPPED:
-        stand = f"{100 * share:.1f} % of its samples stand at ±{abs(beginning).max():.4g}"
+    if (share := share_at_limits(beginning)) > CLIPPED:
+        stand = f"{100 * share:.2g} % of its samples stand at ±{abs(beginning).max():.4g}"
         return f"is clipped, {stand}; record it again with a lower gain"
     return None
 
