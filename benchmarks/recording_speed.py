@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def make_models(folder: Path) -> None:
         familiarity=familiarity, network=network.requires_grad_(False),
         calibration=Calibration.identity(1, len(names)), encoder=encoder, calibrator="Temperature",
     )  # fmt: skip
-    save_model(folder / "model", model)
+    save_model(folder / "model", replace(model, metadata={"familiarity": {}}))  # which v0.3 wants to be named
     export_onnx(model, folder / "model.onnx")
 
 
