@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import bearcat
-from bearcat.cat import CAT, ENCODERS, RECIPES, ece
+from bearcat.cat import CAT, ENCODERS, RECIPES, Recipe, ece, loss_of
 from bearcat.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
@@ -147,7 +147,7 @@ late = replace(RECIPES["CAT*-Temperature"], schedule=replace(RECIPES["AT"].sched
         ({"encoder": nn.Linear}, {}, "encoder: give the name of an encoder or a torch module"),
         ({"encoder": "dens"}, {}, "unknown encoder 'dens'; did you mean 'dense'"),
         ({"method": "CATT*-Temperature"}, {}, r"method: unknown .*; did you mean 'CAT\*-Temperature'"),
-        ({"method": late, "epochs": None}, {}, "would begin in epoch 50 of 5.*; give epochs"),
+        ({"method": late, "epochs": None}, {}, "would begin in epoch 50 of 5.*give epochs"),
         ({"epochs": 1.5}, {}, "epochs must be a whole number from 1 on, not 1.5"),
         ({"batch": 0}, {}, "batch must be"),
         ({"seed": -1}, {}, "seed must be"),
@@ -180,3 +180,22 @@ def test_named_data_are_arrays_of_prepared_windows():
     assert np.array_equal(part[0], windows[domain == domain[0]])
     with pytest.raises(InputError, match="unknown dataset 'cwr'.*did you mean 'cwru'"):
         bearcat.load("cwr")
+
+
+def test_a_step_has_the_methods_batch_and_a_loss_that_is_no_number_is_named(shift):
+    source, labels, target, _ = shift
+    sizes = set()
+
+    def counted(view):
+        sizes.add(view.size)
+        return view.features.square().mean()
+
+    recipe = Recipe((loss_of(counted),)).in_epochs(2).with_settings({"schedule.batch": "16"})
+    CAT(recipe, **QUICK | {"epochs": None, "batch": None}).fit(source, labels, target)
+    assert max(sizes) == 16
+    for function, what in ((lambda view: view.features, "a tensor"), (lambda view: float(view.size), "float")):
+        wrong = loss_of(function, name="wrong", phase=None)
+        with pytest.raises(InputError, match=f"'wrong' must return a tensor with one number, not {what}"):
+            CAT(Recipe((wrong,)).in_epochs(2), **QUICK).fit(source, labels, target)
+    with pytest.raises(InputError, match="no phase 'label'"):
+        loss_of(counted, phase="label")

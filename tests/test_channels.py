@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat, wavfile
 
+import bearcat
 from bearcat.data import formats
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.channels import is_speed, points_of, vibrations
@@ -110,6 +111,14 @@ def test_the_speed_is_offered_and_not_diagnosed(tmp_path):
     assert measurement.speed is not None
     assert measurement.speed.channel == "rpm"
     assert measurement.speed.read().signal.size == 3000
+
+
+def test_a_channel_cannot_be_the_speed_and_the_vibration(tmp_path):
+    noise = np.random.default_rng(0).standard_normal((2, 30_000))
+    np.savez(tmp_path / "a.npz", acc=noise[0], rpm_speed=1500 + 10 * noise[1], fs=12_000.0)
+    given = {"channel": "rpm_speed", "rpm": "rpm_speed", "bearing": "6205"}
+    with pytest.raises(InputError, match="beside the speed"):
+        bearcat.diagnose(tmp_path / "a.npz", **given)
 
 
 def test_names_or_the_caller_say_what_is_one_point(tmp_path):

@@ -14,6 +14,7 @@ import bearcat
 from bearcat.data.channels import Declared, share_at_limits
 from bearcat.diagnosis.quality import Channel, check_quality, stopped, velocity_rms, vibration_severity
 from bearcat.diagnosis.recording import Diagnosis
+from bearcat.errors import InputError
 from bearcat.findings import ZONES
 from tests.reference import levels as twin
 from tests.reference import quality as slow
@@ -130,6 +131,12 @@ def test_what_is_missing_is_said_where_a_zone_is_asked_for(seconds, rate, declar
     assert word in found.missing
     assert (found.finding is not None) == declared.wanted
     assert found.finding is None or found.finding.severity == "remark"
+
+
+@pytest.mark.parametrize("declared", [{"group": 0}, {"mounting": "sof"}])
+def test_what_the_standard_does_not_know_is_refused_wherever_it_is_declared(declared):
+    with pytest.raises(InputError, match=next(iter(declared))):
+        Declared("g", **declared)
 
 
 def test_a_manifest_declares_it(tmp_path):

@@ -105,6 +105,9 @@ def test_every_method_can_be_as_published(name):
         ("teacher.statistics", "averaged", "unknown setting"), ("calibration.bounds", "1,2", "no 'calibration'"),
         ("labels.tau", "much", "'tau'"), ("labels.threshold", "fixd", "'fixd'"), ("labels.samples", "0", "samples"),
         ("published", "yes", "published"), ("schedule.label_from", "300", "never"),
+        ("schedule.batch", "0", "schedule.batch"), ("schedule.rate", "-1", "schedule.rate"),
+        ("teacher.momentum", "2", "teacher.momentum"), ("labels.tau", "nan", "labels.tau"),
+        ("alignment.weight", "nan", "alignment.weight"),
         ("dropout", "1", "dropout"), ("encoder", "cnm", "did you mean 'cnn'"), ("calibration", "Vektor", "'Vector'"),
         ("encoder.width", "3", "encoder: unknown setting 'width'"), ("encoder", "dense:widths=0", "widths"),
     ],
@@ -121,7 +124,15 @@ def test_what_cannot_be_a_recipe_is_refused():
 
     with pytest.raises(InputError, match=r"part of methods; did you mean 'AT\+MCC'"):
         find_recipe("mcc")
-    for ingredients, word in (((Confusion(), Confusion(weight=2.0)), "'confusion' twice"), ((Idle(),), "'idle'.*Loss")):
+
+    def free(view):
+        return view.logits.sum()
+
+    wrong = [
+        ((Confusion(), Confusion(weight=2.0)), "'confusion' twice"), ((Idle(),), "'idle'.*Loss"),
+        ((free,), "'free'.*loss_of"), (Confusion(), "tuple"),
+    ]  # fmt: skip
+    for ingredients, word in wrong:
         with pytest.raises(InputError, match=word):
             Recipe(ingredients)
 

@@ -201,6 +201,21 @@ def test_a_bug_met_in_one_file_makes_its_point_a_check_and_the_other_files_go_on
     assert len(trend(place)) == 4
 
 
+def test_folders_and_files_with_a_number_sign_keep_the_points_of_their_channels(tmp_path):
+    root, place = tmp_path / "plant", tmp_path / "plant.db"
+    (root / "pump #1").mkdir(parents=True)
+    for day in range(3):
+        file = root / "pump #1" / f"{START + timedelta(days=day):%Y-%m-%dT%H-%M-%S}.npz"
+        drive, fan = np.random.default_rng(day).standard_normal((2, RATE))
+        np.savez(file, drive=drive, fan=fan, fs=float(RATE))
+        os.utime(file, (1.7e9, 1.7e9))
+    watched_by(root, place)
+    with Store.open(place) as store:
+        assert {(point.machine, point.point, point.recordings) for point in store.fleet()} == {
+            ("pump #1", "drive", 3), ("pump #1", "fan", 3),
+        }  # fmt: skip
+
+
 def test_a_row_whose_file_is_missing_is_a_point_that_cannot_be_read_until_the_file_is_there(tmp_path):
     root, place = tmp_path / "plant", tmp_path / "plant.db"
     paths = [record(root, "pump", "DE", day) for day in range(2)]

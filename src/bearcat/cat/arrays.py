@@ -64,7 +64,7 @@ class CAT:
     # An encoder, its name (cnn, dense:widths=64,32, …), or a module that makes (batch, feature) of windows (batch,
     # channel, point): a copy of it is trained, from the weights that it has. None: the method's own.
     encoder: Encoder | str | nn.Module | None = field(default=None, repr=False)
-    batch: int = 64  # windows of each domain in a step, at most
+    batch: int | None = None  # windows of each domain in a step, at most; None: the method's
     held_out: float = 0.2  # share of the source's windows that the calibrator is fitted on
     seed: int = 0
     device: str = "auto"
@@ -116,7 +116,7 @@ class CAT:
             tuple(map(str, self.classes)), Labelled(source[~held], codes[~held]), Labelled(source[held], codes[held]),
             Unlabelled(unlabelled[order]),
         )  # fmt: skip
-        batch = min(self.batch, len(data.source_train), len(data.target_train))
+        batch = min(self.batch or recipe.schedule.batch, len(data.source_train), len(data.target_train))
         recipe = replace(recipe, schedule=replace(recipe.schedule, batch=batch))
         if recipe.calibration is None and recipe.final is None:
             recipe = replace(recipe, final=Temperature())
@@ -195,7 +195,8 @@ class CAT:
             recipe = RECIPES[self.name].for_input(self.input or RECIPES[self.name].input)
         if self.encoder is not None:
             recipe = replace(recipe, encoder=find_encoder(self.encoder))
-        return (recipe if self.epochs is None else recipe.in_epochs(self.epochs)).checked()
+        recipe = recipe.checked()
+        return recipe if self.epochs is None else recipe.in_epochs(self.epochs).checked()
 
     def _prepared(self, values: Floats) -> Floats:
         """The windows as the input has them; what is too short for the encoder gets zeros behind."""

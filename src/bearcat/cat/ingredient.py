@@ -11,6 +11,7 @@ epochs. The paper's own (teacher, SAM) stand in the loop by name. A loss that yo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -40,12 +41,23 @@ def choice(*known: str, default: str | None = None) -> Any:
     return field(default=default or known[0], metadata={"known": known})
 
 
-def check_choices(settings: Any, prefix: str) -> None:
-    """Refuses values of fields made by `choice` that are none of the known ones; the prefix is of the fields' names."""
+def within(default: float, lowest: float, highest: float = math.inf) -> Any:
+    """A field with a number from `lowest` to `highest`."""
+    return field(default=default, metadata={"range": (lowest, highest)})
+
+
+def check_settings(settings: Any, prefix: str) -> None:
+    """Refuses values of fields made by `choice` or `within` that do not fit, and numbers that are not finite; the
+    prefix is of the fields' names.
+    """
     for setting in fields(settings):
         value, known = getattr(settings, setting.name), setting.metadata.get("known")
         if known is not None and value not in known:
             raise InputError(f"setting '{prefix}{setting.name}' is '{value}'{suggest(value, known)}")
+        lowest, highest = setting.metadata.get("range", (-math.inf, math.inf))
+        if isinstance(value, int | float) and not (math.isfinite(value) and lowest <= value <= highest):
+            allowed = "be finite" if lowest == -math.inf else f"lie between {lowest:g} and {highest:g}"
+            raise InputError(f"setting '{prefix}{setting.name}' must {allowed}, not {value:g}")
 
 
 @dataclass(frozen=True)
@@ -57,14 +69,17 @@ class Schedule:
     """
 
     epochs: int = 300
-    batch: int = 64
-    rate: float = 1e-3
-    weight_decay: float = 1e-5  # ℓ2, in the gradient
+    batch: int = within(64, 1, 10**6)
+    rate: float = within(1e-3, 1e-12, 1e3)
+    weight_decay: float = within(1e-5, 0, 1e3)  # ℓ2, in the gradient
     drops: tuple[int, ...] = (150, 250)  # the rate is multiplied by `drop_factor` from these epochs on
-    drop_factor: float = 0.1
+    drop_factor: float = within(0.1, 0, 1)
     align_from: int = 50  # T_DA: domain loss and MCC
     label_from: int = 50  # T_PL: teacher and pseudo-labels; 100 for frequency input
     calibrate_from: int = 150  # T_cal
+
+    def __post_init__(self) -> None:
+        check_settings(self, "schedule.")
 
     def scaled(self, epochs: int) -> Schedule:
         """The same course in fewer or more epochs: every phase keeps its share."""
@@ -139,7 +154,7 @@ class Ingredient:
     uses_target: ClassVar[bool] = False  # whether a step needs target windows for it
 
     def __post_init__(self) -> None:
-        check_choices(self, f"{self.name}.")
+        check_settings(self, f"{self.name}.")
 
     @property
     def adapts(self) -> bool:
@@ -188,6 +203,7 @@ class Loss(Ingredient):
         return progress
 
 
+PHASES = (None, "alignment", "labels")
 RunLoss = Callable[[View], Tensor]
 
 
@@ -206,9 +222,15 @@ class LossOfRun(Loss):
 
         def of_each(*stacked: Tensor) -> Tensor:
             runs = (dict(zip(tensors, of_run, strict=True)) for of_run in zip(*stacked, strict=True))
-            return torch.stack([type(self).function(replace(view, **of_run)) for of_run in runs])
+            return torch.stack([self._scalar(type(self).function(replace(view, **of_run))) for of_run in runs])
 
         return self.weight * of_all_runs(of_each, *tensors.values())
+
+    def _scalar(self, value: Any) -> Tensor:
+        if not isinstance(value, Tensor) or value.dim():
+            what = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise InputError(f"the loss '{self.name}' must return a tensor with one number, not {what}")
+        return value
 
 
 def loss_of(
@@ -224,6 +246,8 @@ def loss_of(
     name = name or function.__name__.replace("_", "-")
     if not name.replace("-", "").isalnum():
         raise InputError(f"a loss named '{name}' cannot be written in settings; give loss_of a name of letters and -")
+    if phase not in PHASES:
+        raise InputError(f"the loss '{name}' has no phase '{phase}'; give 'alignment', 'labels' or None")
     kind: type[LossOfRun] = _class_of(function, name, phase, aligns)
     return kind(weight)
 

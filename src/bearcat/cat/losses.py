@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from bearcat.cat import networks
-from bearcat.cat.ingredient import Ingredient, Loss, View
+from bearcat.cat.ingredient import Ingredient, Loss, View, within
 
 
 def supervised(view: View) -> Tensor:
@@ -89,7 +89,7 @@ class Confusion(Loss):
 
     name = "confusion"
     weight: float = 1.0
-    temperature: float = 2.0
+    temperature: float = within(2.0, 1e-3, 1e6)
 
     def loss(self, view: View) -> Tensor:
         return self.weight * class_confusion(view.target_logits, self.temperature)
@@ -122,7 +122,7 @@ class Sharpness(Ingredient):
 
     name = "sharpness"
     adapts = False
-    radius: float = 0.05
+    radius: float = within(0.05, 0, 1e3)
 
 
 @torch.no_grad()

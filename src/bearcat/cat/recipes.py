@@ -84,11 +84,16 @@ class Recipe:
         for name in ("calibration", "final"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, find_calibrator(getattr(self, name)))
-        names = [ingredient.name for ingredient in self.ingredients]
+        if not isinstance(self.ingredients, tuple | list):
+            raise InputError(f"ingredients must be a tuple, not {type(self.ingredients).__name__}; write (loss,)")
         for ingredient in self.ingredients:
             if not isinstance(ingredient, (*KINDS, Sharpness)):
                 known = ", ".join(kind.__name__ for kind in KINDS)
-                raise InputError(f"the ingredient '{ingredient.name}' would do nothing; derive its class from {known}")
+                called = getattr(ingredient, "name", None) or getattr(ingredient, "__name__", type(ingredient).__name__)
+                way = "write loss_of(…)" if callable(ingredient) else f"derive its class from {known}"
+                raise InputError(f"the ingredient '{called}' would do nothing; {way}")
+        names = [ingredient.name for ingredient in self.ingredients]
+        for ingredient in self.ingredients:
             if names.count(ingredient.name) > 1:
                 raise InputError(f"the method has the ingredient '{ingredient.name}' twice; leave one out")
         if not 0 <= self.dropout < 1:
@@ -147,7 +152,8 @@ class Recipe:
         for name, epoch in begins.items():
             if epoch >= self.schedule.epochs:
                 late = f"'{name}' would begin in epoch {epoch} of {self.schedule.epochs}, which is never"
-                raise InputError(f"method: {late}; give epochs, to which every phase is scaled", "epochs")
+                advice = "let it begin earlier (schedule.align_from, label_from or calibrate_from)"
+                raise InputError(f"method: {late}; {advice}, or give epochs, to which every phase is scaled")
         return self
 
     def to_dict(self) -> dict[str, Any]:

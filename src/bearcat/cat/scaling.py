@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from bearcat.cat import published
 from bearcat.cat.calibration import Calibration, Evidence, Sample, beside, with_runs
-from bearcat.cat.ingredient import check_choices, choice
+from bearcat.cat.ingredient import check_settings, choice
 from bearcat.errors import InputError
 from bearcat.fast.device import gather
 
@@ -63,7 +63,7 @@ class Temperature:
     bounds: tuple[float, float] | None = BOUNDS
 
     def __post_init__(self) -> None:
-        check_choices(self, "")
+        check_settings(self, "")
         if self.bounds is not None and not 0 < self.bounds[0] < self.bounds[1] < math.inf:
             raise InputError(f"bounds must be two positive temperatures, the lower first, or none, not {self.bounds}")
 
@@ -91,7 +91,7 @@ class Vector:
     solver: str = choice("newton", "sgd")  # "sgd" is the published code's (cat/published.py)
 
     def __post_init__(self) -> None:
-        check_choices(self, "")
+        check_settings(self, "")
 
     def fit(self, evidence: Evidence) -> Calibration:
         sample = evidence.source()

@@ -19,10 +19,9 @@ from torch import Tensor
 
 from bearcat.cat import losses
 from bearcat.cat.calibration import Calibration, Calibrator, Evidence, equal_classes
-from bearcat.cat.ingredient import Loss, View, choice
+from bearcat.cat.ingredient import Loss, View, check_settings, choice, within
 from bearcat.cat.networks import Network, predict
 from bearcat.diagnosis.accuracy import Target, expected_value
-from bearcat.errors import InputError
 
 if TYPE_CHECKING:
     from bearcat.cat.state import TrainingState
@@ -39,8 +38,11 @@ class Teacher:
     True
     """
 
-    momentum: float = 0.999  # α
+    momentum: float = within(0.999, 0, 1)  # α
     dropout: bool = True  # live while labelling, which is in training mode; the paper does not say
+
+    def __post_init__(self) -> None:
+        check_settings(self, "teacher.")
 
 
 @dataclass(frozen=True)
@@ -55,19 +57,16 @@ class SelfTraining(Loss):
     phase = "labels"
     weight: float = 1.0
     threshold: str = choice("per-class", "fixed")
-    tau: float = 0.9  # τ
+    tau: float = within(0.9, 0, 1)  # τ
     # The confidence that Eq. 11 counts. The paper's text says calibrated, its published code is as here.
     counts: str = choice("uncalibrated", "calibrated")
     # "cross-entropy" with the labels, or "squared": difference of the student's and the teacher's probabilities.
     objective: str = choice("cross-entropy", "squared")
-    samples: int = 1  # passes of the teacher, each with dropout of its own, whose probabilities are averaged
+    samples: int = within(
+        1, 1, 1000
+    )  # passes of the teacher, each with dropout of its own, whose probabilities are averaged
     agree: bool = False  # a label counts only if all of these passes give it
     teacher: Teacher = field(default_factory=Teacher)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.samples < 1:
-            raise InputError("labels.samples must be at least 1")
 
     def in_epochs(self, before: int, after: int) -> SelfTraining:
         """The teacher's memory keeps its share of the training, or in a tenth of the steps it would hardly move."""

@@ -107,6 +107,8 @@ class Paderborn:
         return tuple(Download(f"{base}/{bearing}.rar", f"{bearing}.rar") for bearing in self.bearings)
 
     def catalogue(self) -> Catalogue:
+        if not self.bearings or not self.measurements:
+            raise InputError("bearings and measurements must not be empty; leave them out for the paper's")
         root = checked_root(self.root, "paderborn")
         files, wanted = _files_in(root, "*.mat"), list[Entry]()
         for condition, bearing, number in product(CONDITIONS, self.bearings, self.measurements):

@@ -147,6 +147,10 @@ class Declared:
     def __post_init__(self) -> None:
         if self.unit is not None:
             check_unit(self.unit)
+        if self.group not in (None, 1, 2):
+            raise InputError(f"the machine's group is 1 (above 300 kW) or 2 (15 to 300 kW), not {self.group}", "group")
+        if self.mounting not in (None, *MOUNTINGS):
+            raise InputError(f"the mounting is {' or '.join(MOUNTINGS)}, not '{self.mounting}'", "mounting")
 
     def completed(self, other: Declared, channel: str = "") -> Declared:
         """What is not declared is filled in, the unit at last by the name of the channel."""

@@ -254,6 +254,9 @@ def choose_settings(
     problems = [*part.left_out, *(problem for problem in part.problems if problem.domain is not None)]
     measured, channel = measure(part, requested.channel, problems, progress)
     settings = choose(measured, task, requested, problems, channel)
+    if settings.preparation.rate is None and all(recording.rate is None for recording in measured):
+        unknown = "no recording states its sampling rate, so no fault lines are read; give it (--rate)"
+        settings = replace(settings, warnings=(*settings.warnings, unknown))
     catalogue = catalogue.leave_out(problems[len(part.left_out) :])
     return replace(dataset, channel=channel), with_channel(catalogue, channel), settings
 

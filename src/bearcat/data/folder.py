@@ -86,7 +86,8 @@ class FolderEntry(Entry):
         listed, usual = (None, row.rpm) if row.rpm_given else (row.rpm, None)
         rpm, _ = (None, None) if speed is not None else stated_speed(row.origin, signals.rpm, listed, usual)
         info = replace(row.info(), rate=row.rate or signals.rate, channel=name, rpm=rpm)
-        signal = row.part(channels[name]) * np.float32(row.gain)
+        signal = row.part(channels[name])
+        signal = signal if row.gain == 1 else signal * np.float32(row.gain)  # no copy without need
         return Recording(signal=signal, speed=speed, own_rpm=signals.rpm, declared=row.declared, **vars(info))
 
     def with_channel(self, channel: str | None) -> FolderEntry:

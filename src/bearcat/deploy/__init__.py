@@ -31,6 +31,7 @@ from bearcat.deploy.find import (
     FoundUnit,
     Given,
     find_units,
+    split_name,
 )
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk, known_baseline, loudness
@@ -208,12 +209,12 @@ def _measure(point: FoundPoint, given: Given, speed: FoundRecording | None) -> O
     elif problem is not None and problem.field == "rpm" and course.evidence.rpm is None:
         doubts.append(Finding("speed not found", "check"))
     noticed += [doubt.but("remark") if given.trust_speed else doubt for doubt in doubts]
-    file = Path(first.origin.partition("#")[0])
+    folder, named = split_name(first.origin, first.path)[0], split_name(point.name, first.path)[2]
     return replace(
-        observed, recording=point.name, machine=first.machine or first.domain or str(file.parent),
-        point=first.point or point.name.partition("#")[2] or None, observed=(*noticed, *observed.observed),
+        observed, recording=point.name, machine=first.machine or first.domain or str(Path(folder)),
+        point=first.point or named or None, observed=(*noticed, *observed.observed),
         rule=given.rule, bearing=None if observed.physics is None else str(bearing),
-        machine_stated=first.machine is not None or is_time(file.stem),
+        machine_stated=first.machine is not None or is_time(first.path.stem),
         channels=tuple(found.origin for found in point.recordings),
     )  # fmt: skip
 

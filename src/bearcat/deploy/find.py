@@ -265,14 +265,14 @@ def _listed_measurement(
         except InputError as error:  # raised again when it is read, so that others go on
             recordings.append(FoundRecording(read=partial(_refuse, error), **vars(entry.row)))
         channels = channels or entry.row.channels
-    name = entries[0].origin if len(entries) == 1 else entries[0].origin.partition("#")[0]
+    name = entries[0].origin if len(entries) == 1 else "".join(split_name(entries[0].origin, entries[0].row.path)[:2])
     return [_grouped(name, recordings, channels)]
 
 
 def _divided(entry: FolderEntry, given: Given, usual: str | None) -> list[FolderEntry]:
     """The channels to read: the one that its row, the user or the model names, or all that may be vibrations."""
     names = [name for name in entry.channels() if name != given.speed]
-    if not names:
+    if not names or (given.channel is not None and given.channel == given.speed):
         raise InputError(f"{entry.origin}: has no channel beside the speed's; name another one", "rpm")
     if given.channel is None and usual not in names:
         names = vibrations(names)
@@ -307,6 +307,17 @@ def _grouped(
         points.append(FoundPoint(origin, tuple(by_name[axis] for axis in axes)))
     notes = () if stated or len(points) == 1 else (f"{name}: {described(axes_of)}",)
     return FoundMeasurement(name, tuple(points), speed, notes)
+
+
+def split_name(name: str, file: Path) -> tuple[str, str, str]:
+    """The folder, the file and the channel or point of a name like `folder/file#channel`, where folder and file may be
+    called by a # too.
+
+    >>> split_name("Pump #1/a.wav#drive", Path("Pump #1/a.wav"))
+    ('Pump #1/', 'a.wav', 'drive')
+    """
+    folder, called, rest = name.rpartition(shown(file.name))
+    return folder, called, rest.partition("#")[2]
 
 
 def alone(recording: FoundRecording, speed: FoundRecording | None = None) -> FoundMeasurement:

@@ -17,7 +17,7 @@ import numpy as np
 
 from bearcat.data.channels import unit_of
 from bearcat.deploy import measure_points
-from bearcat.deploy.find import FoundMeasurement, Given
+from bearcat.deploy.find import FoundMeasurement, Given, split_name
 from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, OF_RECORDING, OK
 from bearcat.diagnosis.lines import FEWEST_TURNS
 from bearcat.diagnosis.physics import CLARITIES, PhysicsEvidence
@@ -83,7 +83,7 @@ def measure(
     snapshots = []
     for axes, observation in zip(measurement.points, observed, strict=True):
         first, measured = axes.recordings[0], observation.measured or UNMEASURED
-        named = first.point or axes.name.partition("#")[2]
+        named = first.point or split_name(axes.name, first.path)[2]
         name = f"{point} {named}" if point and named and len(observed) > 1 else point or named or "1"
         rpm = None if observation.speed is None else observation.speed.rpm
         stated = {"rpm": rpm, "load": load, "temperature": temperature, "rms": observation.rms}

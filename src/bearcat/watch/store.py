@@ -28,6 +28,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from bearcat.deploy.find import split_name
 from bearcat.diagnosis.decision import ALARM, CHECK
 from bearcat.errors import InputError, suggest
 from bearcat.settings import from_plain, to_plain
@@ -258,7 +259,7 @@ class Store:
             for snapshot, status in measured:
                 connection.execute(sql.insert(SNAPSHOTS).values(
                     machine=snapshot.machine, point=snapshot.point, recording=number, time=snapshot.time,
-                    channel=snapshot.observation.recording.partition("#")[2] or None, status=status,
+                    channel=split_name(snapshot.observation.recording, Path(arrival.path))[2] or None, status=status,
                     measured={name: float(f"{value:.6g}") for name, value in snapshot.values.items()},
                 ))  # fmt: skip
 

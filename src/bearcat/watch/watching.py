@@ -53,6 +53,8 @@ def measure_file(arrival: Arrival, given: Given) -> Result:
         return error
     except OSError as error:
         return InputError(f"{arrival.path}: {error.strerror or error}")
+    except MemoryError:  # the file is sound, and is read by the next call
+        raise
     except Exception as error:
         return bug(arrival.path, error)
 
