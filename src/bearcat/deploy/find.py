@@ -353,5 +353,5 @@ def _parts_of(entry: Entry, cut: float | None) -> list[FoundMeasurement]:
 
 def found_recording(recording: Recording) -> FoundRecording:
     """A recording that was read, such as an array."""
-    stated = vars(recording.info()) | {"path": Path(recording.origin), "declared": recording.declared}
+    stated = vars(recording.info()) | {"path": Path(recording.origin.partition("#")[0]), "declared": recording.declared}
     return FoundRecording(read=lambda: recording, **stated)
