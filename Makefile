@@ -27,7 +27,7 @@ check: .venv/test
 # Before a release: a browser, PostgreSQL, Ray, the wheel, the documents and their commands, long runs. Ten minutes more.
 acceptance: .venv/acceptance programs
 	$(BIN)/python -m pytest tests/acceptance --durations=5
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
 
 # Programs that are no Python packages. Where they cannot be installed, their tests are skipped and say so.
 programs:
