@@ -139,8 +139,7 @@ class RunSpec:
 def make_recipe(name: str, kind: str, epochs: int | None = None, settings: Mapping[str, str] | None = None) -> Recipe:
     """A recipe for an input of this kind, with settings by name, of the paper's 300 epochs and scaled to so many."""
     recipe = RECIPES[name].for_input(kind).with_settings(settings or {})
-    recipe = recipe.checked()  # in epochs as they were given, then in those that it is scaled to
-    return recipe if epochs is None else recipe.in_epochs(epochs).checked()
+    return recipe.checked(epochs)
 
 
 def _split_key(spec: RunSpec) -> Hashable:

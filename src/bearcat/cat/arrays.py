@@ -195,8 +195,7 @@ class CAT:
             recipe = RECIPES[self.name].for_input(self.input or RECIPES[self.name].input)
         if self.encoder is not None:
             recipe = replace(recipe, encoder=find_encoder(self.encoder))
-        recipe = recipe.checked()
-        return recipe if self.epochs is None else recipe.in_epochs(self.epochs).checked()
+        return recipe.checked(self.epochs)
 
     def _prepared(self, values: Floats) -> Floats:
         """The windows as the input has them; what is too short for the encoder gets zeros behind."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from inspect import isfunction
 from typing import Any, TypeVar
 
 from bearcat.cat import published
@@ -90,7 +91,7 @@ class Recipe:
             if not isinstance(ingredient, (*KINDS, Sharpness)):
                 known = ", ".join(kind.__name__ for kind in KINDS)
                 called = getattr(ingredient, "name", None) or getattr(ingredient, "__name__", type(ingredient).__name__)
-                way = "write loss_of(…)" if callable(ingredient) else f"derive its class from {known}"
+                way = "write loss_of(…)" if isfunction(ingredient) else f"derive its class from {known}"
                 raise InputError(f"the ingredient '{called}' would do nothing; {way}")
         names = [ingredient.name for ingredient in self.ingredients]
         for ingredient in self.ingredients:
@@ -145,8 +146,10 @@ class Recipe:
         ingredients = tuple(ingredient.in_epochs(self.schedule.epochs, epochs) for ingredient in self.ingredients)
         return replace(self, schedule=schedule, ingredients=ingredients)
 
-    def checked(self) -> Recipe:
-        """The recipe itself; InputError names a part that training would never reach, so that no AT is called CAT."""
+    def checked(self, epochs: int | None = None) -> Recipe:
+        """The recipe, scaled to these epochs if they are given. InputError names a part that training would never
+        reach, so that no AT is called CAT.
+        """
         begins = {part.name: part.start(self.schedule) for part in self.ingredients}
         begins |= {} if self.calibration is None else {"calibration": self.schedule.calibrate_from}
         for name, epoch in begins.items():
@@ -154,7 +157,7 @@ class Recipe:
                 late = f"'{name}' would begin in epoch {epoch} of {self.schedule.epochs}, which is never"
                 advice = "let it begin earlier (schedule.align_from, label_from or calibrate_from)"
                 raise InputError(f"method: {late}; {advice}, or give epochs, to which every phase is scaled")
-        return self
+        return self if epochs is None else self.in_epochs(epochs).checked()
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting as plain values, for records; of an ingredient also its phase and the epoch it `begins` in."""

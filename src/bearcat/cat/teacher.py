@@ -62,9 +62,8 @@ class SelfTraining(Loss):
     counts: str = choice("uncalibrated", "calibrated")
     # "cross-entropy" with the labels, or "squared": difference of the student's and the teacher's probabilities.
     objective: str = choice("cross-entropy", "squared")
-    samples: int = within(
-        1, 1, 1000
-    )  # passes of the teacher, each with dropout of its own, whose probabilities are averaged
+    # Passes of the teacher, each with dropout of its own, whose probabilities are averaged.
+    samples: int = within(1, 1, 1000)
     agree: bool = False  # a label counts only if all of these passes give it
     teacher: Teacher = field(default_factory=Teacher)
 
