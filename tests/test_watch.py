@@ -275,6 +275,7 @@ def test_bad_input_is_one_sentence_and_status_2(small, tmp_path, command):
         ((*watched, "--false-alarms", "0"), "--false-alarms"),
         ((*watched, "--timezone", "Mars"), "--timezone"),
         ((*watched, "--healthy", "perhaps"), "--healthy"),
+        ((root, "--store", tmp_path / "none.db", "--once", "--bearing", "nonsense"), "nonsense"),
         (("acknowledge", place, "fan"), "fan"),
         (("baseline", place, "pump"), "MACHINE/POINT"),
         (("export", place, "--out", tmp_path / "a.parquet"), "--out"),
@@ -283,6 +284,7 @@ def test_bad_input_is_one_sentence_and_status_2(small, tmp_path, command):
         assert status == 2, (words, said)
         assert named in said, (words, said)
         assert said.count("\n") == 1, (words, said)
+    assert not (tmp_path / "none.db").exists()
 
 
 def test_people_use_the_store(watched, tmp_path):

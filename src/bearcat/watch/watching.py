@@ -68,6 +68,7 @@ class Watching:
     request: WatchRequest
     notifier: Notifier
     say: Callable[[str, str], None]  # a sentence, and its kind: "note" or "problem"
+    given: Given
     show: Callable[[PointStatus], None] = lambda _: None  # a point whose status has changed
     progress: Callable[[Sequence[Any]], Iterable[Any]] = iter
     problems: int = 0  # files that could not be used
@@ -75,9 +76,7 @@ class Watching:
 
     def __post_init__(self) -> None:
         self.folder.say = self._say_once
-        stated = {field.name: getattr(self.request, field.name) for field in fields(PointRequest)}
-        self._given = Given.of(DiagnoseRequest(**stated))
-        self._settings = f"{__version__} {self._given!r}"
+        self._settings = f"{__version__} {self.given!r}"
 
     def go_on(self) -> None:
         """Takes in files as they arrive, until it is interrupted."""
@@ -105,7 +104,7 @@ class Watching:
             elif (digest := self._digest(arrival, contents)) is not None:
                 contents[digest, arrival.part] = arrival.path, None
                 new.append((arrival, digest))
-        results = in_processes(partial(measure_file, given=self._given), [file for file, _ in new], self.request.jobs)
+        results = in_processes(partial(measure_file, given=self.given), [file for file, _ in new], self.request.jobs)
         measured = ((*file, result) for file, result in zip(self.progress(new), results, strict=True))
         for (_, machine), group in groupby(measured, key=lambda file: (file[0].time, file[0].machine)):
             self._judge(machine, [file for file in group if self._usable(*file)])
@@ -193,8 +192,10 @@ def watching_into(
 ) -> Iterator[Watching]:
     """A folder to be read into a store, which no other process reads another one into meanwhile."""
     watched = WatchedFolder(folder, request.timezone)
+    stated = {field.name: getattr(request, field.name) for field in fields(PointRequest)}
+    given = Given.of(DiagnoseRequest(**stated))  # which refuses what cannot be, before there is a store
     with Store.open(store, create=True) as opened, opened.watching():
-        yield Watching(watched, opened, request, notifier, say)
+        yield Watching(watched, opened, request, notifier, say, given)
 
 
 def watch(folder: str | Path, store: str | Path, **request: Any) -> Fleet:
