@@ -16,6 +16,7 @@ from bearcat.cat.recipes import Recipe, Schedule
 from bearcat.data import Split, Task, split_task
 from bearcat.data.tasks import UNKNOWN, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
+from bearcat.methods import unadapted
 from bearcat.methods.matching import ClusterMatch, MatchClusters, likelihood_gain, match, source_states
 from bearcat.methods.transforms import Standardise
 from tests.reference import plant as twin
@@ -153,15 +154,15 @@ def test_all_classes_are_moved_whatever_their_shares():
     for code in range(3):
         own = shifted.source_train.values[shifted.source_train.labels == code].mean(axis=0)
         np.testing.assert_allclose(own, data.target_train.values[truth == code].mean(axis=0), atol=1e-4)
-    unadapted = replace(matching_recipe(), ingredients=(Standardise("source"),))
-    assert accuracy(matching_recipe(), data, truth) > 0.98 > 0.8 > accuracy(unadapted, data, truth)
+    plain = replace(matching_recipe(), ingredients=(Standardise("source"),))
+    assert accuracy(matching_recipe(), data, truth) > 0.98 > 0.8 > accuracy(plain, data, truth)
 
 
 @pytest.mark.parametrize("shares", [{"Normal": 60}, {"Normal": 60, "outer": 60}])
 def test_nothing_to_adapt_by_leaves_the_unadapted_network_to_the_bit(shares):
     data = data_of(shares, offset=1.0)
-    _, unadapted = matching_recipe().unadapted()
-    kept, plain = (train([Run(recipe, data, 3)], CPU) for recipe in (matching_recipe(), unadapted))
+    recipes = matching_recipe(), unadapted(matching_recipe())[1]
+    kept, plain = (train([Run(recipe, data, 3)], CPU) for recipe in recipes)
     for own, other in zip(kept.network.parameters(), plain.network.parameters(), strict=True):
         assert torch.equal(own, other)
     (found,) = kept.findings

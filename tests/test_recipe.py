@@ -13,6 +13,7 @@ from bearcat.cat.losses import Adversarial, Confusion
 from bearcat.cat.recipes import GROUPS, RECIPES, Recipe, Schedule, find_recipe
 from bearcat.cat.teacher import SelfTraining, Teacher
 from bearcat.errors import InputError
+from bearcat.methods import unadapted
 
 
 def test_the_table_of_methods_is_the_papers():
@@ -140,7 +141,7 @@ def test_what_cannot_be_a_recipe_is_refused():
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_unadapted_counterpart_is_the_recipe_of_that_name_with_the_own_calibration(name):
     recipe = RECIPES[name].with_settings({"published": "true"}) if name == "AT*" else RECIPES[name]
-    counterpart, plain = recipe.unadapted()
+    counterpart, plain = unadapted(recipe)
     assert not plain.adapts
     assert plain == replace(RECIPES[counterpart], calibration=recipe.calibration, final=recipe.final,
                             precision=recipe.precision, input=recipe.input)  # fmt: skip

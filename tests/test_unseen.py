@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from bearcat.bench.grid import plan, read_grid
-from bearcat.cat.recipes import DEFAULT_RECIPE, RECIPES
+from bearcat.cat.recipes import RECIPES
 from bearcat.data.recording import resample
 from bearcat.data.simulate import Simulated
 from bearcat.data.tasks import Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
+from bearcat.methods import DEFAULT_RECIPE
 from bearcat.methods.transforms import KnownStates, StateShape, state_codes, without_own_benches
 
 POINTS = 488  # of the input bearing-orders

@@ -23,6 +23,7 @@ from torch import nn
 from bearcat.cat.arrays import CAT
 from bearcat.cat.recipes import Recipe
 from bearcat.errors import InputError
+from bearcat.methods import unadapted
 
 MASKED = ("-1", "-1.0", "nan")  # skada's labels of windows without one, as text
 # What scikit-learn's metadata routing passes on, if it is switched on.
@@ -97,7 +98,7 @@ class CATClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         recipe = self.cat_.recipe()
         self.method_ = self.cat_.name
         if X_target is None and recipe.adapts:
-            self.method_, self.cat_.method = recipe.unadapted()
+            self.method_, self.cat_.method = unadapted(recipe)
             self.cat_.epochs = self.cat_.encoder = None
             self.cat_.input = self.input or recipe.input
             warnings.warn(f"no target was given, so {self.method_} was trained instead", stacklevel=2)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from bearcat.adaptation.evaluation import RunEvidence, run_evidence
-from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
+from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.cat.state import RESULT_VERSION
 from bearcat.data.choose import Choice, Requested, choose_settings, paper_settings
 from bearcat.data.datasets import Catalogue, Dataset, Problem, dataset_label, dataset_name, find_domain, open_dataset
@@ -38,6 +38,7 @@ from bearcat.diagnosis.speed import reading_speed
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
 from bearcat.findings import ANCHOR
+from bearcat.methods import DEFAULT_RECIPE
 from bearcat.methods.matching import MatchClusters
 from bearcat.methods.transforms import has_several_states, state_codes, without_own_benches
 from bearcat.record import task_words
@@ -275,6 +276,7 @@ class Library:
         return self.fingerprints[key]
 
 
+QUICK_EPOCHS = 40  # of the demonstration
 # What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.
 DEMONSTRATION = {"severities": "0.15,0.5", "faults": "inner,outer"}
 

@@ -43,6 +43,7 @@ from bearcat.diagnosis.pooling import Tally, pool, tally
 from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Observation
 from bearcat.errors import InputError, csv_cell
 from bearcat.findings import Finding
+from bearcat.methods import unadapted
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC, Record, SavedModel
 from bearcat.report import BESIDE, read_result
 from bearcat.storage import digest_json, read_json, write_atomically, write_json
@@ -340,11 +341,11 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> None:
     finding, evidence, name = run.record.adaptation, run.record.evidence, None
     supported = None if finding is None else bool(finding["adapted"])
     if spec.recipe.adapts and supported is not False:
-        name, recipe = spec.recipe.unadapted()
-        unadapted = trained(replace(spec, recipe_name=name, recipe=recipe), out / f"{BESIDE}{name}", write=True)
-        agreement = [made.record.estimates.accuracy.get("agreement") for made in (run, unadapted)]
-        adapted, reason = choose_model(spec.recipe_name, evidence, unadapted.record.evidence, supported, agreement)
-        recommended = run if adapted else unadapted
+        name, recipe = unadapted(spec.recipe)
+        plain = trained(replace(spec, recipe_name=name, recipe=recipe), out / f"{BESIDE}{name}", write=True)
+        agreement = [made.record.estimates.accuracy.get("agreement") for made in (run, plain)]
+        adapted, reason = choose_model(spec.recipe_name, evidence, plain.record.evidence, supported, agreement)
+        recommended = run if adapted else plain
     else:
         reason = f"{spec.recipe_name} did not adapt"
     chosen = run if plan.requested else recommended

@@ -45,7 +45,7 @@ __all__ = [
 ]  # fmt: skip
 
 # Modules in which these names are found.
-_MODULES = ("recipes", "ingredient", "calibration", "scaling", "networks", "arrays")
+_MODULES = ("recipes", "ingredient", "teacher", "calibration", "scaling", "networks", "arrays")
 
 if not TYPE_CHECKING:  # a type checker knows the names above and no others
 

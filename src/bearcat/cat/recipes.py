@@ -4,7 +4,7 @@ The table everyone opens first is GROUPS, at the end. There is one training loop
 Defaults are the paper's and, where its text and the published code differ, mostly the code's: published.py has what
 the code does and our default does not (docs/method.md has the table).
 
->>> recipe = RECIPES["CAT*-Temperature"].for_input("frequency").in_epochs(QUICK_EPOCHS)
+>>> recipe = RECIPES["CAT*-Temperature"].for_input("frequency").in_epochs(40)
 """
 
 from __future__ import annotations
@@ -18,22 +18,17 @@ from bearcat.cat import published
 from bearcat.cat.calibration import Calibrator, Evidence
 from bearcat.cat.ingredient import KINDS, Ingredient, Schedule
 from bearcat.cat.losses import Adversarial, Confusion, Sharpness
-from bearcat.cat.networks import CNN, Dense, Encoder, Linear, find_encoder
+from bearcat.cat.networks import CNN, Encoder, find_encoder
 from bearcat.cat.scaling import CPCS, Matrix, Temperature, Vector
-from bearcat.cat.teacher import SelfTraining, Teacher
+from bearcat.cat.teacher import SelfTraining
 from bearcat.errors import InputError, naming_place, suggest
-from bearcat.methods import alignments
-from bearcat.methods.matching import MatchClusters
-from bearcat.methods.target_calibration import PseudoCal, RecordingConfidence, TargetConfidence, TransCal
-from bearcat.methods.transforms import KnownStates, Standardise, StrongView, WeakView
 from bearcat.settings import find_name, from_text, override, to_plain, to_text
 
 Kind = TypeVar("Kind", bound=Ingredient)
 CALIBRATORS: dict[str, type[Calibrator]] = {
-    "Temperature": Temperature, "Vector": Vector, "Matrix": Matrix, "CPCS": CPCS, "TransCal": TransCal,
-    "TargetConfidence": TargetConfidence, "PseudoCal": PseudoCal, "RecordingConfidence": RecordingConfidence,
+    "Temperature": Temperature, "Vector": Vector, "Matrix": Matrix, "CPCS": CPCS,
 }  # fmt: skip
-"""All calibrators by name, the paper's and those that look at the target; a row more is a calibrator more.
+"""All calibrators by name, the paper's and those that bearcat.methods adds; a row more is a calibrator more.
 
 >>> CALIBRATORS["Temperature"]().bounds
 (1.0, 100.0)
@@ -123,13 +118,6 @@ class Recipe:
     def adapts(self) -> bool:
         """Whether it uses the target; scaling by the source does not."""
         return any(part.adapts for part in self.ingredients)
-
-    def unadapted(self) -> tuple[str, Recipe]:
-        """The same network, schedule and calibration trained on the source alone, with its name among RECIPES."""
-        scaling = (Standardise("source"),) if self.find(Standardise) else ()
-        name = f"{str(self.encoder).partition(':')[0]}-source-only"
-        plain = replace(self, ingredients=scaling, published=False)
-        return name if name in RECIPES else "source-only", plain
 
     def for_input(self, text: str) -> Recipe:
         """With the paper's schedule for an input (a row of INPUTS)."""
@@ -222,41 +210,21 @@ class Recipe:
         raise InputError(f"unknown ingredient '{part}'{suggest(part, [*known, 'schedule', 'encoder'])}")
 
 
-QUICK_EPOCHS = 40  # for demos and first looks; the paper's 300 otherwise
-
 _STARS: dict[str, tuple[Ingredient, ...]] = {
     "": (),
     "+MCC": (Confusion(),),
     "+SDAT": (Sharpness(),),
     "*": (Confusion(), Sharpness()),
 }
-_DANN = (Adversarial(),)
 _AT = (SelfTraining(), Adversarial())
-_VIEWS = (WeakView(), SelfTraining(), StrongView(), Adversarial())
-_OF_STUDENT = Teacher(momentum=0.0)  # the student itself, with statistics of the target
 
-FINAL = TargetConfidence()  # chosen on CWRU and simulated bearings (docs/results.md, "Calibrators for the target")
-PHYSICAL_EPOCHS = 60  # the classes are apart from the start, so a fifth of the paper's course will do
-
-
-def _physical(
-    *ingredients: Ingredient, first: tuple[Ingredient, ...] = (), by: str = "domain", encoder: type[Encoder] = Dense,
-    **settings: Any,
-) -> Recipe:  # fmt: skip
-    """A recipe for physical inputs, whose points are standardised; one with a calibrator ends with the target's."""
-    final = FINAL if settings.get("calibration") else None
-    settings = {"input": "physics"} | settings
-    recipe = Recipe((*first, Standardise(by), *ingredients), final=final, encoder=encoder(), **settings)
-    return recipe.in_epochs(PHYSICAL_EPOCHS)
-
-
-# Every method, by where it comes from. The asterisk means MCC and SDAT; CAT*-Temperature is the paper's
-# CAT*-TempScaling.
+# Every method, by where it comes from; bearcat.methods adds its groups. The asterisk means MCC and SDAT;
+# CAT*-Temperature is the paper's CAT*-TempScaling.
 GROUPS: dict[str, dict[str, Recipe]] = {
     "paper": {
         "source-only": Recipe(),
-        "DANN": Recipe(_DANN),
-        "DANN*": Recipe((*_DANN, *_STARS["*"])),
+        "DANN": Recipe((Adversarial(),)),
+        "DANN*": Recipe((Adversarial(), *_STARS["*"])),
         "AT-fixed": Recipe((SelfTraining(threshold="fixed"), Adversarial())),
         **{f"AT{sign}": Recipe((*_AT, *more)) for sign, more in _STARS.items()},
         **{
@@ -264,56 +232,14 @@ GROUPS: dict[str, dict[str, Recipe]] = {
             for sign, more in _STARS.items()
             for kind in (Temperature, Vector, Matrix, CPCS)
         },
-    },
-    "Table 1": {  # the other self-training systems that the paper compares
-        "PCG-CNN": Recipe((
-            SelfTraining(3.0, "fixed", 0.96, objective="squared", teacher=Teacher(momentum=0.99)),
-            alignments.Uniformity(),
-        )),
-        "DTL-IPLL": Recipe((SelfTraining(samples=2, agree=True, teacher=_OF_STUDENT), alignments.KernelMatching())),
-        "Wang": Recipe((SelfTraining(teacher=_OF_STUDENT), alignments.Wasserstein(), alignments.Triplet())),
-    },
-    "alignments": {
-        "MK-MMD": Recipe((alignments.KernelMatching(),)),
-        "JMMD": Recipe((alignments.JointMatching(),)),
-        "CORAL": Recipe((alignments.CovarianceMatching(),)),
-        "CDAN": Recipe((alignments.ConditionalAdversarial(),)),
-        "CDAN+E": Recipe((alignments.ConditionalAdversarial(entropy=True),)),
-        "AdaBN": Recipe((alignments.TargetStatistics(),)),
-        "MCD": Recipe((alignments.ClassifierDiscrepancy(),)),
-        "DeepJDOT": Recipe((alignments.Transport(),)),
-    },
-    "ours": {
-        "AT-views": Recipe(_VIEWS),
-        "AT*-views": Recipe((*_VIEWS, *_STARS["*"])),
-        "CAT-views": Recipe(_VIEWS, calibration=Temperature()),
-        "CAT*-views": Recipe((*_VIEWS, *_STARS["*"]), calibration=Temperature()),
-        "CAT*-recordings": Recipe((*_AT, *_STARS["*"]), calibration=Temperature(), final=RecordingConfidence()),
-        "CAT-TransCal": Recipe(_AT, calibration=TransCal()),
-        "CAT*-TransCal": Recipe((*_AT, *_STARS["*"]), calibration=TransCal()),
-    },
-    "ours, on physical inputs": {  # docs/inputs.md; most names begin with the encoder's
-        "dense-source-only": _physical(by="source"),
-        "match-clusters": _physical(first=(MatchClusters(),), by="source", calibration=Temperature()),
-        # By the source's temperature to the end: FINAL has the higher ECE on other bearings (docs/LOG.md).
-        "unseen-bearings": replace(
-            _physical(first=(KnownStates(),), by="source", calibration=Temperature(), input="bearing-orders"),
-            final=None,
-        ),
-        "dense-MCC": _physical(Confusion(), calibration=Temperature()),
-        "dense-CAT*-Temperature": _physical(*_AT, *_STARS["*"], calibration=Temperature()),
-        "linear-source-only": _physical(by="source", encoder=Linear, calibration=Temperature()),
-    },
-}  # fmt: skip
-RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS.values() for name, recipe in group.items()}
+    }
+}
+RECIPES: dict[str, Recipe] = dict(GROUPS["paper"])
 """All recipes by name; a row more is a recipe more.
 
 >>> RECIPES["CAT*-Temperature"].calibration
 Temperature(bounds=(1.0, 100.0))
 """
-# Chosen on CWRU and simulated bearings, where it is as good as any of these on a full target and no worse than the
-# unadapted network on targets that are mostly healthy (docs/protocol.md).
-DEFAULT_RECIPE = "match-clusters"
 # Parts of methods that the paper names, with their name in settings and a method that has them.
 PARTS = {"mcc": ("confusion", "AT+MCC"), "sdat": ("sharpness", "AT+SDAT"), "sam": ("sharpness", "AT+SDAT")}
 
@@ -327,3 +253,6 @@ def find_recipe(name: str) -> str:
     if (part := PARTS.get(name.lower())) is not None and name not in RECIPES:
         raise InputError(f"{name} is a part of methods; did you mean '{part[1]}'?")
     return find_name(name, RECIPES, "method")
+
+
+import bearcat.methods  # noqa: E402, F401  (it adds the rows of other methods, as a user's own module would)
