@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn import functional
 
 from bearcat.cat import View, loss_of, losses, teacher
-from bearcat.cat.algorithm import of_each_run
 from bearcat.fast.stacked import ModuleOfRun, Randomness
 from tests.reference import loop as reference
 
@@ -65,12 +64,12 @@ def test_a_loss_of_one_run_and_a_module_of_a_stack_are_taken_of_each_run():
     stack, scaled = view_of(features, torch.randint(2, (3, 8), generator=random)), Scaled()
     module, loss = ModuleOfRun(scaled, Randomness(torch.zeros(3).long())), loss_of(squared_gap, weight=2.0)
 
-    def one_run(views, ramps):
-        (view,) = views
-        slope = module.gradient(view.features).square().sum()
-        return loss.loss(replace(view, ramp=ramps["gap"])), module(view.features).sum(), slope
+    def one_run(tensors):
+        view = replace(stack, **tensors)
+        return loss.loss(view), module(view.features).sum(), module.gradient(view.features).square().sum()
 
-    gap, answers, slopes = of_each_run(one_run, [stack], {"gap": stack.ramp})
+    tensors = {name: value for name, value in vars(stack).items() if isinstance(value, torch.Tensor)}
+    gap, answers, slopes = torch.vmap(one_run)(tensors)
     for run in range(3):
         expected = (features[run, :8].mean(0) - features[run, 8:].mean(0)).square().sum()
         torch.testing.assert_close(gap[run], expected)

@@ -185,7 +185,7 @@ class Loss(Ingredient):
     phase: ClassVar[str | None] = "alignment"
     uses_target = True
     aligns: ClassVar[bool] = False  # whether it compares the domains, so that SAM does not climb it
-    recordable: ClassVar[bool] = True  # whether it asks the device for nothing, so that steps can be recorded
+    recordable: ClassVar[bool] = True  # whether a CUDA graph can record it: it never waits for the device
     stream: ClassVar[int] = 0  # of randomness, for the initial weights of its module; 0: one made of its name
 
     def loss(self, view: View) -> Tensor:

@@ -99,7 +99,7 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
     """Minimum class confusion (Jin et al. 2020): how much mass pairs of classes share in the batch's predictions.
 
     A row of the matrix of shared mass Σ weight·p·p', divided by its sum, is a mean of the windows' predictions in which
-    a window counts by what it gives the row's class: a softmax over windows. All but its diagonal is confusion. The
+    a window counts by what it gives the row's class: a softmax over windows. Mass off its diagonal is confusion. The
     direct quotient is 0/0 where a class's probability underflows in all windows of a batch; the softmax is not.
     """
     logarithms = functional.log_softmax(logits / temperature, dim=1)
@@ -107,7 +107,7 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
     with torch.no_grad():  # sure windows count more
         weight = 1 + torch.exp((probabilities * logarithms).sum(dim=1))
     share = functional.softmax(logarithms + weight.log()[:, None], dim=0)  # (batch, class), 1 over a batch
-    rows = (share * probabilities).sum(dim=0)  # (class,): what is no confusion
+    rows = (share * probabilities).sum(dim=0)  # (class,): the diagonal
     return 1 - rows.mean()
 
 

@@ -119,14 +119,11 @@ class DenseEncoder(Accelerated):
 
 
 class InputScaling(nn.Module):
-    """(window − mean) · factor, point by point: what methods.transforms found, (run, channel, point) each."""
+    """(window − mean) · factor, point by point: by methods.transforms, (run, channel, point) each."""
 
     def __init__(self, mean: Tensor, factor: Tensor) -> None:
         super().__init__()
-        self.mean: Tensor
-        self.factor: Tensor
-        self.register_buffer("mean", mean)
-        self.register_buffer("factor", factor)
+        self.mean, self.factor = nn.Buffer(mean), nn.Buffer(factor)
 
     def forward(self, windows: Tensor) -> Tensor:
         return (windows - self.mean[:, None]) * self.factor[:, None]
@@ -291,7 +288,7 @@ def find_encoder(encoder: Encoder | str | nn.Module) -> Encoder:
 
 
 class Network(nn.Module):
-    """Scaling, where the method found how, encoder, head: windows (run, batch, channel, point) → logits (run, batch,
+    """Optional input scaling, encoder, head: windows (run, batch, channel, point) → logits (run, batch,
     class) and features.
 
     >>> network = build_network("linear", runs=1, channels=1, points=64, classes=3)

@@ -1,8 +1,8 @@
-"""What the published code does otherwise than our default.
+"""Where the published code differs from our default.
 
 `published=true` is one switch; docs/method.md has a table of what each difference costs. The loop (algorithm.py) calls
-`start_epoch`, `follows_from`, `climbs` and `passes`, makes pseudo-labels anew for SAM's second pass, and fits the
-calibration at an epoch's end instead of its start; state.py calls `steps_counted` and draws target windows in every
+`start_epoch`, `follows_from`, `climbs` and `student_inputs`, makes pseudo-labels anew for SAM's second pass, and fits
+the calibration at an epoch's end instead of its start; state.py calls `steps_counted` and draws target windows in every
 method from T_DA on; scaling.py calls the calibrators' searches, at the end of this file.
 
 >>> RECIPES["CAT*-Temperature"].with_settings({"published": "true"}).calibration
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bearcat.cat.state import TrainingState
 
 # Labels of the source (run, batch), and windows of each pass with the sizes of parts that have statistics of their own.
-Passes = tuple[Tensor, list[tuple[Tensor, tuple[int, ...]]]]
+StudentInputs = tuple[Tensor, list[tuple[Tensor, tuple[int, ...]]]]
 # Settings that go with it, of the recipe, of its ingredients and of its calibrator.
 OPTIONS = {"precision": "float32", "uniformity.scaled": "true"}
 CALIBRATORS_OPTIONS = {
@@ -77,16 +77,16 @@ def start_epoch(state: TrainingState) -> None:
     """
     recipe, schedule, epoch = state.recipe, state.recipe.schedule, state.epoch
     if recipe.calibration and epoch > schedule.calibrate_from and state.calibration is None:
-        teacher.calibrate(state, recipe.calibration)  # what the epoch before a resume ended with
-    labels = recipe.find(SelfTraining)
-    if labels is None:
+        teacher.update_calibration(state, recipe.calibration)  # what the epoch before a resume ended with
+    settings = recipe.find(SelfTraining)
+    if settings is None:
         predict_in_training(state, state.student, live=True)
         return
     if state.teacher is None:
         state.teacher = teacher.copy_of(state.student)
-    counted = predict_in_training(state, state.teacher, labels.teacher.dropout)
+    counted = predict_in_training(state, state.teacher, settings.teacher.dropout)
     if epoch >= schedule.label_from:
-        teacher.set_thresholds(labels, state, counted)
+        teacher.set_thresholds(settings, state, counted)
     if epoch == schedule.label_from:
         teacher.ema_update(state.teacher, state.student, 0.0)
 
@@ -107,7 +107,7 @@ def predict_in_training(state: TrainingState, network: Network, live: bool) -> T
     return torch.cat(logits, dim=1)
 
 
-def passes(recipe: Recipe, batch: Batch, losses: Sequence[Loss]) -> list[Passes]:
+def student_inputs(recipe: Recipe, batch: Batch, losses: Sequence[Loss]) -> list[StudentInputs]:
     """What goes through the student for these losses: labels of the source, and windows pass by pass. The last entry is
     for losses that compare the domains, the first for all others.
 
@@ -115,20 +115,20 @@ def passes(recipe: Recipe, batch: Batch, losses: Sequence[Loss]) -> list[Passes]
     draws of dropout, then the target, and both jointly for the losses that compare them.
     """
     source, target, labels = batch.source, batch.target, batch.labels
-    joint: Passes = labels, [(torch.cat([source, target], dim=1), ())]
+    joint: StudentInputs = labels, [(torch.cat([source, target], dim=1), ())]
     if recipe.find(SelfTraining) is None:
         return [joint]
     others = [loss for loss in losses if loss.uses_target and not loss.aligns]
     doubled = [torch.cat([part, part], dim=1) for part in (labels, source)]
-    apart: Passes = doubled[0], [(windows, ()) for windows in (doubled[1], target)[: 1 + bool(others)]]
+    apart: StudentInputs = doubled[0], [(windows, ()) for windows in (doubled[1], target)[: 1 + bool(others)]]
     return [apart, joint] if any(loss.aligns for loss in losses) else [apart]
 
 
 def searched(
     sample: Sample, logits: Tensor, weights: Tensor, loss: Callable[[Tensor, Tensor, Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """`calibration.bounds=none`: temperature (run,) by Nelder and Mead's search for T from 2, run by run, where every
-    window that counts stops it somewhere on the way if it is right (the loss falls as T goes to 0), which is returned.
+    """`calibration.bounds=none`: temperature (run,) by Nelder and Mead's search from T = 2, run by run. Where all
+    windows that count are right the loss falls as T goes to 0; the search then stops at some T, which is marked.
     """
     from scipy.optimize import fmin
 

@@ -69,7 +69,7 @@ class Recipe:
     input: str = "time"
     schedule: Schedule = field(default_factory=Schedule)
     dropout: float = 0.5
-    published: bool = False  # whatever the published code does otherwise (published.py), which our default does not
+    published: bool = False  # follow the published code wherever our default differs (published.py)
     precision: str | None = None  # on a GPU: "float32", "tf32" or "bfloat16"; None: as fast as it can
     # Classes of the source are drawn equally often and counted equally by the calibrator, however many windows each
     # has. Not in the paper, whose classes are of one size.

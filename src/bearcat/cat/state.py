@@ -44,14 +44,14 @@ STUDENT, DROPOUT = 20, 22  # streams of randomness; modules of losses have their
 
 @dataclass(eq=False)
 class TrainingState:
-    """Networks, optimisers, and what ingredients leave for each other and for the history; recorded steps read and
-    write it where it lies. At the end it is what training leaves behind.
+    """Networks, optimiser and what is known of each epoch. Recorded steps use its tensors in place. At the end it is
+    what training leaves behind.
     """
 
     recipe: Recipe
     student: Network
     modules: dict[str, nn.Module]  # of ingredients, by name
-    optimisers: dict[str, torch.optim.Adam]  # "student", and of the modules by name
+    adam: torch.optim.Adam  # of the student and the modules
     batches: Batches
     randomness: Randomness
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
@@ -65,13 +65,11 @@ class TrainingState:
     source_calibration: Calibration | None = None  # at the end, by the calibrator that training used
     thresholds: Tensor | None = None  # (run, class), of this epoch
     pseudo_labels: Tensor | None = None  # (run, target window) of this epoch, −1 where none
-    # This step's pseudo-labels, which of them are used, (run, batch), and the probabilities they were made of.
-    batch_labels: tuple[Tensor, Tensor, Tensor] | None = None
     totals: dict[str, Tensor] = field(default_factory=dict)  # this epoch's means over steps, (run,) each
     phase: Hashable = None  # steps of a phase do the same, and are recorded once
 
     @property
-    def runs(self) -> int:
+    def run_count(self) -> int:
         return len(self.finite)
 
     @property
@@ -91,7 +89,7 @@ class TrainingState:
         encoder = self.student.encoder
         if isinstance(encoder, networks.PlainModule):
             return sum(weight.numel() for weight in encoder.parameters()) <= SMALL_MODULE
-        return isinstance(encoder, networks.DenseEncoder) and self.runs <= FEW_RUNS
+        return isinstance(encoder, networks.DenseEncoder) and self.run_count <= FEW_RUNS
 
     @property
     def kernels(self) -> dict[str, str]:
@@ -102,7 +100,7 @@ class TrainingState:
     def parameters(self) -> int:
         """How many numbers are trained in each run, with those of losses' modules."""
         modules = self.student, *self.modules.values()
-        return sum(weight.numel() for module in modules for weight in module.parameters()) // self.runs
+        return sum(weight.numel() for module in modules for weight in module.parameters()) // self.run_count
 
     def with_target(self, epoch: int) -> bool:
         """Whether a batch has target windows."""
@@ -123,7 +121,7 @@ class TrainingState:
     def start_epoch(self, epoch: int) -> None:
         """Sets the epoch and its learning rate; in place where that lies on a GPU, so that recorded steps see it."""
         self.epoch, rate = epoch, self.recipe.schedule.learning_rate(epoch)
-        for group in (group for optimiser in self.optimisers.values() for group in optimiser.param_groups):
+        for group in self.adam.param_groups:
             group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
 
     def start_totals(self, epoch: int) -> None:
@@ -143,7 +141,7 @@ class TrainingState:
 
     def remember(self, name: str, value: Tensor) -> None:
         """Writes a number (run,) of this epoch into the history."""
-        empty = torch.full((self.recipe.schedule.epochs, self.runs), math.nan)
+        empty = torch.full((self.recipe.schedule.epochs, self.run_count), math.nan)
         self.history.setdefault(name, empty)[self.epoch] = value.detach().to("cpu", torch.float32)
 
     def finish_epoch(self) -> None:
@@ -152,11 +150,11 @@ class TrainingState:
             self.remember(name, value)
         broken = ~torch.stack([value.isfinite() for value in self.totals.values()]).all(dim=0)
         for parameter in self.student.parameters():
-            broken = broken | ~parameter.isfinite().view(self.runs, -1).all(dim=1)
+            broken = broken | ~parameter.isfinite().view(self.run_count, -1).all(dim=1)
         self.finite &= ~broken
         if not bool(self.finite.all()):  # zeros cannot spread: logits, and all that follows from them, stay finite
             tensors = [tensor for network in self.networks().values() for tensor in network.state_dict().values()]
-            moments = [state for optimiser in self.optimisers.values() for state in optimiser.state.values()]
+            moments = self.adam.state.values()
             for tensor in (*tensors, *(state[name] for state in moments for name in ("exp_avg", "exp_avg_sq"))):
                 tensor[~self.finite] = 0
         if self.calibration is not None:
@@ -199,24 +197,21 @@ def begin(runs: Sequence[Run], device: torch.device) -> TrainingState:
         parts = zip(*(part.buffers() for part in scaling), strict=True)
         student.scaling = InputScaling(*(torch.cat(list(tensors)) for tensors in parts))
 
-    def adam(network: nn.Module) -> torch.optim.Adam:
+    learning: list[nn.Module] = [student, *modules.values()]
+    for network in learning:
         network.to(device, dtype)
-        schedule = recipe.schedule
-        rate = torch.tensor(schedule.rate, device=device) if device.type == "cuda" else schedule.rate
-        learning = [weight for weight in network.parameters() if weight.requires_grad]
-        return torch.optim.Adam(
-            learning, lr=rate, weight_decay=schedule.weight_decay, fused=True, capturable=device.type == "cuda"
-        )
-
-    optimisers = {"student": adam(student)} | {name: adam(module) for name, module in modules.items()}
+    weights = [weight for network in learning for weight in network.parameters() if weight.requires_grad]
+    on_gpu, schedule = device.type == "cuda", recipe.schedule
+    rate = torch.tensor(schedule.rate, device=device) if on_gpu else schedule.rate
+    adam = torch.optim.Adam(weights, lr=rate, weight_decay=schedule.weight_decay, fused=True, capturable=on_gpu)
     keys = [int(np.random.SeedSequence([seed, DROPOUT]).generate_state(1)[0]) for seed in seeds]
     single = dtype == torch.float32  # Triton's kernels are for nothing else
     path = fast_path(device) if single or device.type == "cpu" else "plain"
     encoder_path = path if getattr(student.encoder, "narrow", False) else "plain"
     precision = choose_precision(recipe.precision, encoder_path, device)
-    use_path([student, *modules.values()], path, precision)
+    use_path(learning, path, precision)
     return TrainingState(
-        recipe, student, modules, optimisers, batches,
+        recipe, student, modules, adam, batches,
         Randomness(torch.tensor(keys, dtype=torch.int64, device=device)),
         finite=torch.ones(len(seeds), dtype=torch.bool, device=device), precision=precision,
         checks=[Checked.of(run.checks, run.data.target_train) for run in runs],
@@ -258,9 +253,8 @@ class Checkpoint:
         tensors = {"draw": state.randomness.draw, "finite": state.finite}
         for part, network in state.networks().items():
             tensors |= {f"{part}.{name}": value for name, value in network.state_dict().items()}
-        for part, optimiser in state.optimisers.items():
-            for number, moments in optimiser.state_dict()["state"].items():
-                tensors |= {f"adam.{part}.{number}.{name}": value for name, value in moments.items()}
+        for number, moments in state.adam.state_dict()["state"].items():
+            tensors |= {f"adam.{number}.{name}": value for name, value in moments.items()}
         tensors |= {f"history.{name}": values for name, values in state.history.items()}
         metadata = {
             "identity": self.identity, "epoch": state.epoch + 1, "teacher": state.teacher is not None,
@@ -270,7 +264,7 @@ class Checkpoint:
         self.saved_at = time.monotonic()
 
     def resume(self, path: Path) -> None:
-        """Puts everything back to what it was when the checkpoint was written."""
+        """Restores the saved state."""
         tensors, metadata = load_tensors(path)
         if metadata.get("identity") != self.identity:
             raise InputError(
@@ -286,12 +280,11 @@ class Checkpoint:
         try:
             for name, network in state.networks().items():
                 network.load_state_dict(part(f"{name}."))
-            for name, optimiser in state.optimisers.items():
-                moments: dict[int, dict[str, Tensor]] = {}
-                for place, value in part(f"adam.{name}.").items():
-                    number, _, kind = place.partition(".")
-                    moments.setdefault(int(number), {})[kind] = value
-                optimiser.load_state_dict(optimiser.state_dict() | {"state": moments})
+            moments: dict[int, dict[str, Tensor]] = {}
+            for place, value in part("adam.").items():
+                number, _, kind = place.partition(".")
+                moments.setdefault(int(number), {})[kind] = value
+            state.adam.load_state_dict(state.adam.state_dict() | {"state": moments})
             state.randomness.draw.copy_(tensors["draw"])
             state.finite.copy_(tensors["finite"])
             state.history = {name: tensors[f"history.{name}"].clone() for name in metadata["history"]}

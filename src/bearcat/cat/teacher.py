@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ class Teacher:
 
 @dataclass(frozen=True)
 class SelfTraining(Loss):
-    """Who labels, which labels are used, and how the student's loss on them is averaged.
+    """How pseudo-labels are made and selected, and the student's loss on them.
 
     >>> Recipe((SelfTraining(tau=0.95), Adversarial())).with_settings({"labels.samples": "2"}).find(SelfTraining).tau
     0.95
@@ -83,6 +83,14 @@ class SelfTraining(Loss):
         return self.weight * torch.where(view.selected, values, 0).mean()
 
 
+class PseudoLabels(NamedTuple):
+    """Of a target batch, of all runs."""
+
+    label: Tensor  # (run, batch)
+    selected: Tensor  # (run, batch) whether it is used
+    probabilities: Tensor  # (run, batch, class) which it was made of
+
+
 def copy_of(student: Network) -> Network:
     """θ_teacher ← θ: a network that learns by `ema_update` alone."""
     return copy.deepcopy(student).requires_grad_(False)
@@ -96,16 +104,16 @@ def ema_update(teacher: Any, student: Any, alpha: float) -> None:
     torch._foreach_add_(followers, leaders, alpha=1 - alpha)
 
 
-def set_thresholds(labels: SelfTraining, state: TrainingState, logits: Tensor) -> None:
+def set_thresholds(settings: SelfTraining, state: TrainingState, logits: Tensor) -> None:
     """The class-wise thresholds T_t(k) of this epoch, (run, class), from the teacher's logits of all target windows.
 
     They stay where they are in memory, from which captured steps of a GPU read.
     """
-    limits = torch.full_like(logits[:, 0], labels.tau)
-    if labels.threshold == "per-class":
-        if labels.counts == "calibrated" and state.calibration is not None:
+    limits = torch.full_like(logits[:, 0], settings.tau)
+    if settings.threshold == "per-class":
+        if settings.counts == "calibrated" and state.calibration is not None:
             logits = state.calibration.apply(logits)
-        limits = per_class(confident_counts(logits.softmax(dim=-1), labels.tau), labels.tau)
+        limits = per_class(confident_counts(logits.softmax(dim=-1), settings.tau), settings.tau)
     if state.thresholds is None or state.pseudo_labels is None:
         state.thresholds = torch.empty_like(limits, memory_format=torch.contiguous_format)
         state.pseudo_labels = torch.empty(logits.shape[:2], dtype=torch.int64, device=limits.device)
@@ -114,31 +122,31 @@ def set_thresholds(labels: SelfTraining, state: TrainingState, logits: Tensor) -
 
 
 @torch.no_grad()
-def pseudo_labels(labels: SelfTraining, state: TrainingState, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Labels of a target batch, which of them are used (Eqs. 13, 14), and the probabilities they come from (Eq. 5)."""
+def pseudo_labels(settings: SelfTraining, state: TrainingState, batch: Batch) -> PseudoLabels:
+    """Labels a target batch (Eq. 5), and selects (Eqs. 13, 14)."""
     if state.teacher is None or state.thresholds is None or state.pseudo_labels is None:
         raise RuntimeError("a teacher labels from T_PL on")
-    randomness = state.randomness if labels.teacher.dropout else None
-    passes = []
-    for _ in range(labels.samples):
+    randomness = state.randomness if settings.teacher.dropout else None
+    samples = []
+    for _ in range(settings.samples):
         state.randomness.next()
         logits, _ = state.teacher(batch.target, True, randomness)
         logits = logits if state.calibration is None else state.calibration.apply(logits)
-        passes.append(logits.softmax(dim=-1))
-    probabilities = torch.stack(passes).mean(dim=0)
+        samples.append(logits.softmax(dim=-1))
+    probabilities = torch.stack(samples).mean(dim=0)
     label, selected = select(probabilities, state.thresholds)
-    for likely in passes if labels.agree else ():
+    for likely in samples if settings.agree else ():
         selected = selected & (label == likely.argmax(dim=-1))
     state.pseudo_labels.scatter_(1, batch.target_index, torch.where(selected, label, -1))
-    return label, selected, probabilities
+    return PseudoLabels(label, selected, probabilities)
 
 
 def confident_counts(probabilities: Tensor, tau: float) -> Tensor:
-    """σ_t(k) (Eq. 11): predictions at least `tau` sure, per class: (run, window, class) → (run, class)."""
+    """σ_t(k) (Eq. 11): predictions of confidence `tau` or more, per class: (run, window, class) → (run, class)."""
     confidence, label = probabilities.max(dim=-1)
-    sure = (confidence >= tau).to(torch.float32)
+    confident = (confidence >= tau).to(torch.float32)
     counts = torch.zeros(probabilities.shape[0], probabilities.shape[2], device=probabilities.device)
-    return counts.scatter_add_(1, label, sure)
+    return counts.scatter_add_(1, label, confident)
 
 
 def per_class(counts: Tensor, tau: float) -> Tensor:
@@ -149,12 +157,12 @@ def per_class(counts: Tensor, tau: float) -> Tensor:
 
 
 def select(probabilities: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-    """Labels and whether each is sure enough: (run, batch, class), (run, class) → (run, batch) int64 and bool."""
+    """Labels and whether each is confident enough: (run, batch, class), (run, class) → (run, batch) int64 and bool."""
     confidence, label = probabilities.max(dim=-1)
     return label, confidence >= thresholds.gather(1, label)
 
 
-def calibrate(state: TrainingState, calibrator: Calibrator) -> None:
+def update_calibration(state: TrainingState, calibrator: Calibrator) -> None:
     """Fits the calibration of this epoch, into the memory of the one before, from which captured steps read."""
     fitted = fit_calibration(state, calibrator)
     if state.calibration is None:
@@ -165,8 +173,8 @@ def calibrate(state: TrainingState, calibrator: Calibrator) -> None:
 
 @torch.no_grad()
 def fit_calibration(state: TrainingState, calibrator: Calibrator) -> Calibration:
-    """The calibration of the reported network (the teacher, if there is one) on the labelled source test windows. Of
-    evidence beyond logits and labels only what the calibrator `needs` is computed.
+    """The calibration of the reported network (the teacher, if there is one) on the labelled source test windows.
+    Computes only the further evidence that the calibrator `needs`.
     """
     needed, network, batches = set(getattr(calibrator, "needs", ())), state.network, state.batches
     logits, features = predict(network, batches.source_test)
