@@ -36,11 +36,10 @@ DECLARED = Declared("g", 2, "rigid")
 words = st.text("abc ÄÖ", min_size=1, max_size=8)
 
 
-# Three numbers, of which none is more than the one before.
-counts = st.lists(st.integers(0, 30), min_size=3, max_size=3).map(lambda numbers: sorted(numbers, reverse=True))
-counts = counts.filter(lambda numbers: numbers[0] > 0)
-label_checks = st.builds(lambda numbers, classes: LabelCheck(*numbers[:2], classes), counts, st.integers(1, 4))
-physics_checks = counts.map(lambda numbers: PhysicsCheck(*numbers[:2], tuple(map(str, range(numbers[2])))))
+# A number above 0, and one that is not more.
+counts = st.integers(1, 30).flatmap(lambda number: st.tuples(st.just(number), st.integers(0, number)))
+label_checks = st.builds(lambda numbers, classes: LabelCheck(*numbers, classes), counts, st.integers(1, 4))
+physics_checks = counts.map(lambda numbers: PhysicsCheck(numbers[0], tuple(map(str, range(numbers[1])))))
 
 
 @st.composite
@@ -57,7 +56,6 @@ model_evidence = mostly(
         "finite": st.booleans(), "source": st.none() | estimates, "source_windows": st.integers(0, 1000),
         "classes": st.integers(0, 13), "one_class": st.none() | words, "shift": st.none() | st.sampled_from(sorted(TESTED)),
         "calibrated": st.booleans(), "uncertain": st.lists(words, max_size=3).map(tuple),
-        "recordings": st.integers(0, 30), "faulty": st.none() | st.integers(0, 30),
         "physics": st.none() | physics_checks, "labels": st.none() | label_checks,
     },
 )  # fmt: skip

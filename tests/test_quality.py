@@ -12,10 +12,9 @@ from scipy.io import wavfile
 
 import bearcat
 from bearcat.data.channels import Declared, share_at_limits
-from bearcat.diagnosis.quality import Channel, check_quality, stopped, velocity_rms, vibration_severity
+from bearcat.diagnosis.quality import ZONES, Channel, check_quality, stopped, velocity_rms, vibration_severity
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
-from bearcat.findings import ZONES
 from tests.reference import levels as twin
 from tests.reference import quality as slow
 

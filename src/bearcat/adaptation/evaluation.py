@@ -38,13 +38,12 @@ from bearcat.data.tasks import UNKNOWN, SplitTask
 from bearcat.data.windows import specimen_counts
 from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.accuracy import MOST_WINDOWS, Target, check_predictions, estimates, representations
-from bearcat.diagnosis.decision import LabelCheck, ModelEvidence, decide
+from bearcat.diagnosis.decision import ENOUGH, LabelCheck, ModelEvidence, decide
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.pooling import KEPT_WINDOWS, Familiarity, fit_familiarity, pooled_temperature
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError, suggest
 from bearcat.fast.device import padded_stack
-from bearcat.findings import ENOUGH
 from bearcat.methods.target_calibration import updated_temperature
 from bearcat.record import (
     DataSizes,

@@ -187,11 +187,8 @@ def _decided(
     )
     evidence = record.evidence
     labels = [recording.nearest for recording in recordings if recording.nearest is not None]
-    evidence = replace(
-        evidence, physics=physics_check(recordings), recordings=len(recordings),
-        faulty=None if healthy is None else sum(label != healthy for label in labels),
-        one_class=evidence.one_class if all(label == evidence.one_class for label in labels) else None,
-    )  # fmt: skip
+    one_class = evidence.one_class if all(label == evidence.one_class for label in labels) else None
+    evidence = replace(evidence, physics=physics_check(recordings), one_class=one_class)
     decision = decide(evidence)
     diagnoses = tuple(decide_together(recordings, decision.action))
     return replace(record, decision=decision, evidence=evidence, recordings=diagnoses)

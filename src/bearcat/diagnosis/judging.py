@@ -32,18 +32,13 @@ from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import KNOWN, PhysicsEvidence, known_baseline, quiet_baselines, state_of
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis, Observation
-from bearcat.findings import (
-    AS_IMPULSIVE,
-    CERTAIN,
-    GROWN,
-    SAFE_FAULT,
-    SURE,
-    UNITED,
-    USUAL_LINE,
-    Finding,
-    highest,
-)
+from bearcat.findings import GROWN, SURE, USUAL_LINE, Finding, highest
 from bearcat.settings import PRIOR
+
+CERTAIN = 0.9  # probability of any fault from which on it is an alarm whose type is unclear
+SAFE_FAULT = 0.15  # probability of a fault above which a recording is not called healthy: a missed fault costs more
+UNITED = 0.7  # share of a recording's windows that must agree before it is called ok
+AS_IMPULSIVE = 1.2  # times the kurtosis of known good recordings, up to which it is as usual
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,18 +94,18 @@ def physics_check(evidence: Sequence[Observation]) -> PhysicsCheck | None:
     """Where physics and the model differ; None where no recording could be compared. Faint lines, and lines that
     healthy recordings of the point have too, say nothing against a model.
     """
-    compared, contradicted, missed = 0, 0, list[str]()
+    compared, missed = 0, list[str]()
     for recording in evidence:
         physics = recording.physics
         if physics is None or physics.state == CANNOT_TELL or state_of(str(recording.nearest)) is None:
             continue
+        compared += 1
         differs = physics.state != state_of(str(recording.nearest))
-        compared, contradicted = compared + 1, contradicted + differs
         if differs and physics.state in FAULTS and physics.clarity(physics.state) != "faint":
             baseline = recording.witnesses.baseline
             if baseline is None or baseline.by != KNOWN or baseline.change[physics.state] >= GROWN:
                 missed.append(recording.recording)
-    return PhysicsCheck(compared, contradicted, tuple(missed)) if compared else None
+    return PhysicsCheck(compared, tuple(missed)) if compared else None
 
 
 def _by_model(recording: Observation, action: str | None) -> Observation:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import BEARINGS, ROWS
 from bearcat.data.recording import Floats, Integers, squared_magnitude
 from bearcat.errors import InputError
-from bearcat.findings import FAMILY, Finding
+from bearcat.findings import Finding
 
 Doubles = NDArray[np.float64]
 
@@ -59,6 +59,7 @@ SHOWN = 4  # times the highest line that half the rate must hold, so that there 
 FAULTS = {"inner race": ("BPFI", 1, "shaft"), "outer race": ("BPFO", 1, None), "ball": ("BSF", 2, "FTF")}
 DECIBELS = 4.342944819  # of a natural logarithm of power
 # Of an unknown bearing.
+FAMILY = 8.5  # dB of its lines above other orders, from which on they are an alarm: simulated and public recordings
 FIRST_ORDER, LAST_ORDER = 1.8, 13.0  # that are tried: BPFO of five balls, BPFI of twenty rollers
 STEP = 1.5e-3  # from one order to the next, relative
 ROOT = 0.8  # of the level of an order, from which on a half or a third of it is the order of the family

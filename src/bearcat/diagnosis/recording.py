@@ -293,7 +293,7 @@ class Diagnosis(Observation):
         """What a table for people shows, by its heading."""
         network, vibration = self.witnesses.network, self.vibration
         nearest = f" (nearest: {self.nearest})" if self.state == UNKNOWN_STATE and self.nearest else ""
-        zone = "" if vibration is None or vibration.zone is None else f"{vibration.written}, {vibration.zone}"
+        zone = "" if vibration is None or vibration.zone is None else f"{vibration.velocity:.2f} mm/s, {vibration.zone}"
         return {
             "recording": self.recording, "machine": (self.machine or "") if self.machine_stated else "",
             "point": (self.point or "") if self.machine_stated else "", "decision": self.decision.action,

@@ -36,8 +36,10 @@ from bearcat.diagnosis.combs import (
 )
 from bearcat.diagnosis.lines import FAULTS, Doubles
 from bearcat.errors import check_range
-from bearcat.findings import OTHER_SPEED, OVERWHELMING, Finding, Severity
+from bearcat.findings import Finding, Severity
 
+OVERWHELMING = 30.0  # dB of a shaft line that overrules a stated speed
+OTHER_SPEED = 0.03  # by which a speed channel may differ from what is stated or measured
 LOGARITHMS = np.log(GRID)
 FIRST = 14.0  # dB that the shaft's first line must have
 # Scores are means of dB above the floor of noise. A comb counts from RIVAL on, and is believed from CLEAR on; together

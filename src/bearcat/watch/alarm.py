@@ -20,7 +20,7 @@ from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, FEWEST_TURNS
 from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk
 from bearcat.diagnosis.recording import AlarmRule
-from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
+from bearcat.findings import GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
 from bearcat.settings import WatchRequest
 from bearcat.watch.memory import OpenAlarm, PointState, Reading, observe
 from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus, Snapshot, status_of, written_time
@@ -42,6 +42,7 @@ from bearcat.watch.usual import (
 ALONE = 10.0  # dB by which a level rose more than at another point, from which on it is this one's
 MOST_COMMON = 10.0  # dB that other points can explain
 EVEN = 0.5  # probability of a fault where a change is an alarm
+FALLEN = 10.0  # dB below the baseline, from which on levels are to be checked
 FRESH = 1.5  # intervals of a point's recordings that one of another point may be away, to be compared
 # Findings that claim nothing of the machine: a baseline in which they are usual raises no question.
 CLAIMLESS = ("not diagnosed", "speed not found", "not enough evidence", "no lines of unknown bearing")
