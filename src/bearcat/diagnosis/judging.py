@@ -12,14 +12,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 
 from bearcat.diagnosis.decision import (
-    ALARM,
     CANNOT_TELL,
     HEALTHY,
     NO_SIGNAL,
-    OK,
     REFUSE,
     SEVERE,
     UNCLEAR,
@@ -41,38 +39,24 @@ UNITED = 0.7  # share of a recording's windows that must agree before it is call
 AS_IMPULSIVE = 1.2  # times the kurtosis of known good recordings, up to which it is as usual
 
 
-@dataclass(frozen=True, eq=False)
-class Judgement:
-    """What the witnesses of one recording say together."""
-
-    state: str = NO_SIGNAL
-    confidence: float = 0.0
-    probabilities: Mapping[str, float] = field(default_factory=dict)
-    label: str | None = None
-    contradiction: Finding | None = None
-    strikes: bool = False  # at no line of the bearing
-
-
 def decide_together(evidence: Sequence[Observation], action: str | None = None) -> Diagnoses:
     """A diagnosis of each, beside the others of its point: whether the machine stands still, and against the quiet
     majority at its speed where there is one. With `action` that is the decision on the model. Diagnoses are evidence
     too, and are decided anew.
     """
     observed = [_by_model(recording, action) for recording in evidence]
-    judged = [_judge(recording) for recording in observed]
+    alone = [_decided(recording) for recording in observed]
     quiet = [
-        judgement.state == HEALTHY and highest(_noticed(recording)[0]) not in ("check", "alarm")
-        for recording, judgement in zip(observed, judged, strict=True)
+        diagnosis.state == HEALTHY and highest(_noticed(diagnosis)[0]) not in ("check", "alarm") for diagnosis in alone
     ]
     observed = _standing(observed, quiet)
     lines = [None if recording.no_signal is not None else recording.physics for recording in observed]
     baselines = quiet_baselines(lines, quiet, [recording.where for recording in observed])
     diagnoses = []
-    for recording, judgement, baseline in zip(observed, judged, baselines, strict=True):
+    for recording, baseline in zip(observed, baselines, strict=True):
         if baseline is not None and recording.witnesses.baseline is None:
             recording = replace(recording, witnesses=replace(recording.witnesses, baseline=baseline))
-            judgement = _judge(recording)
-        diagnoses.append(_decided(recording, judgement))
+        diagnoses.append(_decided(recording))
     return Diagnoses(diagnoses)
 
 
@@ -115,10 +99,14 @@ def _by_model(recording: Observation, action: str | None) -> Observation:
     return replace(recording, witnesses=replace(recording.witnesses, network=replace(network, action=action)))
 
 
-def _judge(recording: Observation) -> Judgement:
-    """The state that all witnesses together speak for, and which of them says otherwise."""
-    if recording.no_signal is not None or recording.problem is not None:
-        return Judgement()
+def _decided(recording: Observation) -> Diagnosis:
+    """The diagnosis: the state that all witnesses together speak for, and the highest severity of what was found."""
+    if recording.no_signal is not None:
+        return _diagnosis(replace(recording, witnesses=Witnesses()), NO_SIGNAL, [recording.no_signal])
+    if (problem := recording.problem) is not None:  # a person must look at it
+        values = {"problem": problem.beside(recording.recording)}
+        finding = Finding("not diagnosed" if problem.readable else "unreadable", "check", values)
+        return _diagnosis(recording, finding.kind, [finding])
     witnesses, prior = recording.witnesses, _prior(recording)
     network, physics = witnesses.network, witnesses.physics
     probabilities = fuse(witnesses.fused, prior=prior)
@@ -141,42 +129,35 @@ def _judge(recording: Observation) -> Judgement:
     confidence = probabilities.get(state, max(probabilities.values(), default=0.0))
     if state == UNCLEAR and probabilities:
         confidence = 0.0 if by_family else 1 - probabilities.get(HEALTHY, 0.0)
-    return Judgement(state, confidence, probabilities, label, contradiction, strikes)
+    noticed, unlike = _noticed(recording)
+    findings = [*_findings(recording, state, label, contradiction, strikes), *noticed, *unlike]
+    if state != HEALTHY and highest(findings) in ("ok", "remark"):
+        findings.append(Finding("not enough evidence", "check"))
+    if state in (HEALTHY, CANNOT_TELL) and highest(findings) == "alarm":  # by the zone of ISO 20816-3 alone
+        state, label = SEVERE, None if label is None else SEVERE
+    return _diagnosis(recording, state, findings, confidence, probabilities, label)
+
+
+def _diagnosis(
+    recording: Observation, state: str, findings: Sequence[Finding], confidence: float = 0.0,
+    probabilities: Mapping[str, float] | None = None, label: str | None = None,
+) -> Diagnosis:  # fmt: skip
+    observed = {field.name: getattr(recording, field.name) for field in fields(Observation)}
+    return Diagnosis(
+        **observed, decision=by_findings(findings), state=state, confidence=confidence,
+        probabilities=probabilities or {}, label=label,
+    )  # fmt: skip
 
 
 def _prior(recording: Observation) -> float:
     return PRIOR if recording.rule is None else recording.rule.prior
 
 
-def _decided(recording: Observation, judged: Judgement) -> Diagnosis:
-    """The diagnosis: the highest severity of what was found."""
-    state, problem, silent = judged.state, recording.problem, recording.no_signal
-    if silent is not None:
-        recording, decision = replace(recording, witnesses=Witnesses()), by_findings([silent])
-        judged, state = Judgement(), NO_SIGNAL
-    elif problem is not None:  # a person must look at it
-        values = {"problem": problem.beside(recording.recording)}
-        finding = Finding("not diagnosed" if problem.readable else "unreadable", "check", values)
-        state, decision = finding.kind, by_findings([finding])
-    else:
-        noticed, unlike = _noticed(recording)
-        decision = by_findings([*_findings(recording, judged), *noticed, *unlike])
-        if state != HEALTHY and decision.action == OK:
-            decision = by_findings([*decision.findings, Finding("not enough evidence", "check")])
-        if state in (HEALTHY, CANNOT_TELL) and decision.action == ALARM:  # by the zone of ISO 20816-3 alone
-            state = SEVERE
-            judged = replace(judged, label=None if judged.label is None else SEVERE)
-    observed = {field.name: getattr(recording, field.name) for field in fields(Observation)}
-    return Diagnosis(
-        **observed, decision=decision, state=state, confidence=judged.confidence, probabilities=judged.probabilities,
-        label=judged.label,
-    )  # fmt: skip
-
-
-def _findings(recording: Observation, judged: Judgement) -> Iterator[Finding]:
+def _findings(
+    recording: Observation, state: str, label: str | None, contradiction: Finding | None, strikes: bool
+) -> Iterator[Finding]:
     """What the witnesses find, the most telling first."""
-    witnesses, state = recording.witnesses, judged.state
-    network, contradiction = witnesses.network, judged.contradiction
+    witnesses, network = recording.witnesses, recording.network
     zone = None if recording.vibration is None else recording.vibration.finding
     if zone is not None and zone.severity == "alarm":
         yield zone
@@ -186,47 +167,46 @@ def _findings(recording: Observation, judged: Judgement) -> Iterator[Finding]:
         yield recording.family.finding
     fault = _fault_finding(state, witnesses)
     if fault is not None:
-        yield fault if _believed(recording, judged) else fault.but("check")
+        yield fault if _believed(recording, state, label) else fault.but("check")
     if contradiction is not None:
         yield contradiction
     if network is not None and network.action == REFUSE:
         yield Finding("refused model", "check")
-    if judged.strikes and state == CANNOT_TELL:
+    if strikes and state == CANNOT_TELL:
         yield Finding("impulsive without line", "check")
     if zone is not None and zone.severity != "alarm":
         yield zone
-    yield from _usual_lines(recording, judged)
+    yield from _usual_lines(recording, state)
     if network is not None and state in (HEALTHY, CANNOT_TELL) and not network.agreement >= UNITED:
         yield Finding("windows disagree", "check", {"agreement": network.agreement})
 
 
-def _usual_lines(recording: Observation, judged: Judgement) -> Iterator[Finding]:
+def _usual_lines(recording: Observation, state: str) -> Iterator[Finding]:
     """Lines that known good recordings show already, and what would be said without these recordings."""
     baseline, fused = recording.witnesses.baseline, recording.witnesses.fused
     if baseline is None or baseline.by != KNOWN:
         return
     lines = {fault: level for fault, level in baseline.usual.items() if level >= USUAL_LINE}
     alone = _likeliest(fuse(replace(fused, baseline=None), prior=_prior(recording)))
-    if lines or alone != judged.state:
-        values = {"levels": lines, "of": f"the {KNOWN}"} | ({"without": alone} if alone != judged.state else {})
+    if lines or alone != state:
+        values = {"levels": lines, "of": f"the {KNOWN}"} | ({"without": alone} if alone != state else {})
         yield Finding("lines of baseline", "remark", values)
 
 
-def _believed(recording: Observation, judged: Judgement) -> bool:
+def _believed(recording: Observation, state: str, label: str | None) -> bool:
     """Whether a fault that is shown is an alarm: not by faint lines alone, nor by lines at the edge of the search for
     the speed, nor by a model that is not to be used, nor where its class was not asked for.
     """
-    network, physics = recording.witnesses.network, recording.witnesses.physics
-    baseline = recording.witnesses.baseline
+    network, physics, baseline = recording.network, recording.physics, recording.witnesses.baseline
     rule = recording.rule or AlarmRule.of([] if network is None else list(network.probabilities))
-    if network is not None and judged.label in network.probabilities and judged.label not in rule.classes:
+    if network is not None and label in network.probabilities and label not in rule.classes:
         return False
     usable = recording.witnesses.usable_network
     if physics is None:
         return usable is not None
     if usable is not None and 1 - usable.states.get(HEALTHY, 0.0) >= SURE:
         return True
-    fault = judged.state if judged.state in FAULTS else physics.likeliest_fault
+    fault = state if state in FAULTS else physics.likeliest_fault
     grown = baseline is not None and baseline.by == KNOWN and baseline.change[fault] >= GROWN
     return (grown or physics.clarity(fault) != "faint") and not (usable is None and physics.at_edge)
 

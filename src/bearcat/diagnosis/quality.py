@@ -156,7 +156,7 @@ def _spectrum_findings(channel: Channel) -> Iterator[Finding]:
         yield Finding("band limited", "check", {"hertz": float(edge * rate / SEGMENT), "rate": rate})
     for mains in MAINS:
         hertz = np.arange(power.size) * rate / SEGMENT
-        near = np.abs(hertz - mains * np.maximum(np.round(hertz / mains), 1)) <= 1.5 * rate / SEGMENT  # to its multiples
+        near = np.abs(hertz - mains * np.maximum(np.round(hertz / mains), 1)) <= 1.5 * rate / SEGMENT
         hums = rate / SEGMENT < mains / 8 and power[near].sum() >= HUM * power.sum()
         if hums and not (channel.rpm is not None and _is_of_shaft(mains, channel.beginning, rate, channel.rpm)):
             yield Finding("mains hum", "check", {"hertz": mains})
