@@ -102,7 +102,8 @@ def _by_model(recording: Observation, action: str | None) -> Observation:
 def _decided(recording: Observation) -> Diagnosis:
     """The diagnosis: the state that all witnesses together speak for, and the highest severity of what was found."""
     if recording.no_signal is not None:
-        return _diagnosis(replace(recording, witnesses=Witnesses()), NO_SIGNAL, [recording.no_signal])
+        silent = replace(recording, witnesses=Witnesses(), drawing=None)
+        return _diagnosis(silent, NO_SIGNAL, [recording.no_signal])
     if (problem := recording.problem) is not None:  # a person must look at it
         values = {"problem": problem.beside(recording.recording)}
         finding = Finding("not diagnosed" if problem.readable else "unreadable", "check", values)

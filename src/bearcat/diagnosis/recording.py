@@ -49,7 +49,7 @@ COLUMNS = (
 )  # fmt: skip
 UNDECIDED = (UNREADABLE, NOT_DIAGNOSED)  # of files that cannot be read, and that lack or contradict something
 CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, SEVERE, *UNDECIDED, NO_SIGNAL)  # states that claim nothing of the bearing
-POINTS = 480  # of a drawn spectrum; a waveform has as many parts, each with its lowest and its highest sample
+POINTS = 480  # of a drawn spectrum
 LOWEST_LEVEL, LEVEL_STEP = -20.0, 0.5  # dB: a drawn level is kept as a whole number of steps above the lowest
 
 
@@ -85,32 +85,27 @@ class Measured:
 
 @dataclass(frozen=True)
 class EvidenceDrawing:
-    """Curves of a recording; each is a text, a byte for each number, so that a record stays small."""
+    """The envelope spectrum of a recording over its background, in POINTS bytes, so that a record stays small."""
 
-    waveform: str  # the lowest sample of each part, then the highest, from −peak to peak
-    peak: float
-    seconds: float | None  # that the waveform lasts; None: the rate is not known
-    levels: str = ""  # of the envelope spectrum over its background
-    last: float = 0.0  # order, of the levels
-    cage: float = 0.0  # its order
+    levels: str  # base64
+    last: float  # order, of the levels
+    cage: float  # its order
 
     def __post_init__(self) -> None:
-        _ = self.extremes, self.decibels  # raises ValueError if one cannot be read
+        _ = self.decibels  # raises ValueError if it cannot be read
 
-    @property
-    def extremes(self) -> tuple[Doubles, Doubles]:
-        """(part,) the lowest and the highest sample of each part of the waveform."""
-        low, high = np.split(self.peak * (_bytes(self.waveform) / 127.5 - 1), 2)
-        return low, high
+    @staticmethod
+    def of(decibels: Doubles, last: float, cage: float) -> EvidenceDrawing:
+        """From a spectrum (bin,); of neighbours the highest counts, so that no line is lost."""
+        edges = np.linspace(0, len(decibels), min(POINTS, len(decibels)), endpoint=False).astype(np.int64)
+        steps = (np.maximum.reduceat(decibels, edges) - LOWEST_LEVEL) / LEVEL_STEP
+        content = np.clip(np.rint(steps), 0, 255).astype(np.uint8).tobytes()
+        return EvidenceDrawing(base64.b64encode(content).decode("ascii"), last, cage)
 
     @property
     def decibels(self) -> Doubles:
-        """(point,) of the envelope spectrum over its background, from order 0 to `last`."""
-        return LOWEST_LEVEL + LEVEL_STEP * _bytes(self.levels)
-
-
-def _bytes(text: str) -> Doubles:
-    return np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8).astype(np.float64)
+        """(point,) from order 0 to `last`."""
+        return LOWEST_LEVEL + LEVEL_STEP * np.frombuffer(base64.b64decode(self.levels, validate=True), dtype=np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,6 +257,7 @@ class Diagnosis(Observation):
         fields = {
             "decision": Decision(values["decision"], reasons=reasons(findings), findings=findings),
             "witnesses": witnesses, "label": values["class"],
+            "drawing": values["drawing"] if values["physics"] else None,  # once there were waveforms without lines
             "observed": tuple(finding for finding in findings if finding.kind not in DERIVED),
             "no_signal": findings[0] if values["state"] == NO_SIGNAL else None,
         }  # fmt: skip
