@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
 from itertools import chain
 from typing import Any
 
@@ -81,13 +80,6 @@ class Spectra:
     loudness: Doubles  # (band,) mean square of the signal as recorded, in its own units, before it is whitened
     axes: int = 1  # rows are the bands of the first axis, then those of the second (`stacked`)
 
-    def __add__(self, other: Spectra) -> Spectra:
-        """Sums over the windows of both."""
-        return Spectra(
-            self.power + other.power, self.turns, self.windows + other.windows, self.kurtosis + other.kurtosis,
-            self.loudness + other.loudness,
-        )  # fmt: skip
-
 
 def envelope_spectra(signal: Floats, rate: float, rpm: float, last: float) -> Spectra:
     """The mean over the windows of a recording, up to the order `last`; of one shorter than a window, what there is.
@@ -95,7 +87,7 @@ def envelope_spectra(signal: Floats, rate: float, rpm: float, last: float) -> Sp
     """
     from scipy import fft
 
-    length, total = int(fft.next_fast_len(max(64, round(TURNS * 60 / rpm * rate)), real=True)), None
+    length = int(fft.next_fast_len(max(64, round(TURNS * 60 / rpm * rate)), real=True))
     if length > LONGEST:
         least = f"{60 * TURNS * rate / LONGEST:.3g} rpm is the least"
         raise InputError(f"{TURNS} turns at {rpm:g} rpm are too long at {rate:g} Hz; {least}", "rpm")
@@ -103,13 +95,14 @@ def envelope_spectra(signal: Floats, rate: float, rpm: float, last: float) -> Sp
         length = int(fft.prev_fast_len(signal.size, real=True))
     plan, half = Plan(length, rate, rpm, last), length // 2
     starts = chain(range(0, OVERLAPPING * half, half), range(OVERLAPPING * half, signal.size, length))
-    for start in starts:
-        if start + length <= signal.size and (window := plan.measure(signal[start : start + length])) is not None:
-            total = window if total is None else total + window
-    if total is None:
+    measured = [plan.measure(signal[start : start + length]) for start in starts if start + length <= signal.size]
+    windows = [window for window in measured if window is not None]
+    if not windows:
         raise InputError("holds no vibration: all samples are the same; check the sensor and the channel")
-    many = total.windows
-    return Spectra(total.power / many, total.turns, many, total.kurtosis / many, total.loudness / many)
+    power, kurtosis, loudness = (
+        np.mean([getattr(window, name) for window in windows], axis=0) for name in ("power", "kurtosis", "loudness")
+    )
+    return Spectra(power, plan.turns, len(windows), kurtosis, loudness)
 
 
 def turns_in(signal: Floats, rate: float, rpm: float) -> float:
@@ -135,7 +128,9 @@ class Plan:
         self.width = (length // 2 - 1) // self.narrow
         # An envelope sampled so often has its first bins right: what folds back lies beyond them.
         self.size = int(fft.next_fast_len(self.width + self.bins))
-        self.rise, self.weight, self.residue = _tapers(length, self.size, self.bins)
+        self.rise = (0.5 - 0.5 * np.cos(np.pi * np.arange(0, 1, 1 / (TAPER * (length - 1))))).astype(np.float32)
+        self.weight = hann(self.size).astype(np.float32)
+        self.residue = fft.rfft(self.weight)[: self.bins]  # what the mean of envelopes leaves
 
     def measure(self, window: Floats) -> Spectra | None:
         """The spectra of one window; None where it holds no vibration."""
@@ -170,22 +165,9 @@ class Plan:
         return Spectra(power, self.turns, 1, kurtosis, np.concatenate(loudness))
 
 
-@lru_cache(maxsize=8)
-def _tapers(length: int, size: int, bins: int) -> tuple[Floats, Floats, NDArray[np.complex64]]:
-    """How a window rises at its ends, as a Tukey window does; the weight of envelopes, and what their mean leaves."""
-    from scipy import fft
-
-    rise = 0.5 - 0.5 * np.cos(np.pi * np.arange(int(TAPER * (length - 1)) + 1) / (TAPER * (length - 1)))
-    weight = hann(size).astype(np.float32)
-    return rise.astype(np.float32), weight, fft.rfft(weight)[:bins]
-
-
-@lru_cache(maxsize=8)
 def hann(size: int) -> Doubles:
-    """A periodic Hann window, which must not be written to."""
-    window = np.asarray(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size))
-    window.flags.writeable = False
-    return window
+    """A periodic Hann window."""
+    return np.hanning(size + 1)[:-1]
 
 
 def halved(rows: NDArray[Any]) -> list[NDArray[Any]]:
@@ -379,19 +361,16 @@ def find_family(spectra: Spectra, rpm: float) -> LineFamily:
     return LineFamily(order, order * rpm / 60, level, whole if near_shaft else None, explained(order))
 
 
-@cache
-def _table() -> list[tuple[tuple[bool, bool], str, dict[str, float]]]:
-    """The bearings of the table: whether its type is rare and its geometry an estimate, designation, and orders."""
-    rare = {name: row.get("type") != COMMONEST for name, row in ROWS.items()}
-    return [((rare[name], bearing.estimated), name, bearing.orders()) for name, bearing in BEARINGS.items()]
-
-
 def explained(order: float) -> dict[str, tuple[str, ...]]:
     """Bearings of the table with lines at this order, by part of FAULTS. The commonest type comes first, then published
     geometry before estimates, then the nearest.
     """
     bearings = {}
     for part, (line, times, _) in FAULTS.items():
-        off = [(kind, abs(order / (times * orders[line]) - 1), name) for kind, name, orders in _table()]
-        bearings[part] = tuple(name for _, distance, name in sorted(off) if distance <= MATCH)
+        near = []
+        for name, bearing in BEARINGS.items():
+            distance, rare = abs(order / (times * bearing.orders()[line]) - 1), ROWS[name].get("type") != COMMONEST
+            if distance <= MATCH:
+                near.append((rare, bearing.estimated, distance, name))
+        bearings[part] = tuple(name for *_, name in sorted(near))
     return bearings
