@@ -18,13 +18,11 @@ from bearcat.diagnosis.accuracy import (
     SHIFTS,
     Target,
     careful,
-    compared_runs,
     expected_accuracy,
     moved_centres,
     past_accuracy,
     past_runs,
     recording_votes,
-    table_of,
     uncertain_recordings,
 )
 from bearcat.diagnosis.decision import Estimate, LabelCheck
@@ -76,22 +74,19 @@ def test_intervals_are_those_of_the_slow_twin():
     random = np.random.default_rng(2)
     table = {name: random.random((runs, 5)).round(2).tolist() for name, runs in (("a", 30), ("b", 7), ("c", 60))}
     for place in random.random((20, 4)):
-        found = past_accuracy(evidence(*place), table=table_of(table))
+        found = past_accuracy(evidence(*place), table)
         low, middle, high = reference.interval(place.tolist(), table, NEAR, FEWEST, (0.05, 0.5, 0.95))
         assert found == Estimate(middle, low, high)
 
 
 def test_the_runs_that_ship_hold_when_their_group_is_left_out():
-    shipped = past_runs()
-    assert set(shipped) == set(SHIFTS)
-    assert len(shipped["condition"]) >= 20
-    for shift, groups in shipped.items():
-        assert all(len(row) == len(EVIDENCE) + 1 for rows in groups.values() for row in rows)
-        compared, found = compared_runs(shipped, shift), []
-        for group, rows in groups.items():
-            rest = table_of({name: other for name, other in compared.items() if name != f"{group}, {shift}"})
-            for *place, truth in rows[:: -(-len(rows) // 4)]:
-                expected = past_accuracy(evidence(*place), shift, rest)
+    assert len(past_runs("condition")) >= 20
+    for shift in SHIFTS:
+        compared, found = past_runs(shift), []
+        for group in (name for name in compared if name.endswith(f", {shift}")):
+            rest = {name: other for name, other in compared.items() if name != group}
+            for *place, truth in compared[group][:: -(-len(compared[group]) // 4)]:
+                expected = past_accuracy(evidence(*place), rest)
                 too_high = careful(expected, shift).value > truth + 0.15
                 found.append((expected.low <= truth <= expected.high, truth < expected.low - 0.1, too_high))
         inside, below, too_high = np.mean(found, axis=0)

@@ -189,7 +189,7 @@ def test_counts_summary_table_and_exit_status_agree(found):
 # The rule for alarms.
 
 HEALTHY_MODEL, FAULTY_MODEL = {"healthy": 0.99, "outer": 0.01}, {"healthy": 0.01, "outer": 0.99}
-GROWING = BaselineEvidence(dict.fromkeys(FAULTS, 8.0), dict.fromkeys(FAULTS, 3.0), 0.0, 9, KNOWN)
+GROWING = BaselineEvidence(dict.fromkeys(FAULTS, 8.0), dict.fromkeys(FAULTS, 3.0), 0.0, KNOWN)
 FAMILY = LineFamily(3.6, 90.0, 20.0, None, explained(3.6))
 
 

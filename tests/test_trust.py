@@ -83,10 +83,10 @@ def test_without_windows_that_say_anything_or_an_estimate_the_pooled_temperature
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        (lambda: tally(np.zeros(3)), r"axes \(window, class\)"), (lambda: tally(np.array([[0.0, np.nan]])), "NaN"),
-        (lambda: pool(tally(np.zeros((0, 2)))), "without a window"), (lambda: pool(tally(np.zeros((1, 2))), 0.0), "positive"),
+        (lambda: tally(np.array([[0.0, np.nan]])), "NaN"),
+        (lambda: pool(tally(np.zeros((0, 2)))), "without a window"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_sentence(call, word):
     with pytest.raises(InputError, match=word):
         call()

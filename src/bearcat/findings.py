@@ -29,10 +29,6 @@ class Finding:
     severity: Severity
     values: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def rank(self) -> int:
-        return SEVERITIES.index(self.severity)
-
     def but(self, severity: Severity) -> Finding:
         """The same with another severity."""
         return replace(self, severity=severity)
@@ -40,7 +36,7 @@ class Finding:
 
 def highest(findings: Iterable[Finding]) -> str:
     """The highest severity; `ok` where nothing was noticed."""
-    return SEVERITIES[max((finding.rank for finding in findings), default=0)]
+    return max((finding.severity for finding in findings), key=SEVERITIES.index, default="ok")
 
 
 def unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -65,9 +61,7 @@ def most_severe(findings: Iterable[Finding]) -> list[Finding]:
 SURE = 0.6  # probability of a fault from which on it is named, which is an alarm
 
 # Lines, in dB (docs/diagnose.md).
-CLEAR, VERY_CLEAR = 12.0, 20.0  # of the strongest line, from which on it is clear, and strong
 GROWN = 6.0  # above the baseline, from which on lines are said to grow
-USUAL_LINE = 12.0  # a line of a baseline that is worth saying
 LOUDER = 3.0  # by which a neighbour must be louder to own a line: sensors and their mounting differ by less
 SHOWN_LINE = 3.0  # above what reference lines reach, from which on a neighbour shows a line
 

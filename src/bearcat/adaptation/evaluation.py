@@ -200,9 +200,6 @@ def _estimates(
         known.target_test[tested], tested_in[tested],
     )  # fmt: skip
     unfamiliar = familiarity.unfamiliar(features, known.target_test)
-    strange = np.concatenate([familiarity.unfamiliar(train_features, known.target_train)[kept], unfamiliar[tested]])
-    recording = np.concatenate([known.train_recording[kept], tested_in[tested]])
-    familiarity = familiarity.covering([strange[recording == number].mean() for number in np.unique(recording)])
     predicted = np.unique(target.predicted)
     alone = len(predicted) == 1 and predicted[0] != known.healthy and len(np.unique(tested_in)) > 1
     values, evidence = estimates(

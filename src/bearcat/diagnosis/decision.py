@@ -64,10 +64,6 @@ class Decision:
     reasons: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.action not in (USE, REFUSE, *ACTIONS):
-            raise ValueError(f"a decision cannot be {self.action!r:.40}")
-
     @property
     def sentence(self) -> str:
         """The decision on a model in one line."""
@@ -146,23 +142,18 @@ def decide(evidence: ModelEvidence) -> Decision:
         if not sure:
             values = {"labelled": labels is not None, "recordings": list(evidence.uncertain)}
             findings.append(Finding("label recordings", "check", values))
-        findings += _remarks(evidence)
+        if evidence.shift is None:
+            findings.append(Finding("no check models", "remark"))
+        elif labels is None:
+            findings.append(Finding("tested on", "remark", {"shift": evidence.shift}))
+        if not evidence.calibrated and labels is None:
+            findings.append(Finding("not calibrated", "remark"))
     action = OF_MODEL[highest(findings)]
     if action == REFUSE and expected is not None and expected.value >= SAFE:
         expected = None  # what speaks against the model speaks against the estimate too
     interval = None if expected is None else (expected.low, expected.high)
     value = None if expected is None else expected.value
     return Decision(action, value, interval, sentences(findings), tuple(findings))
-
-
-def _remarks(evidence: ModelEvidence) -> Iterator[Finding]:
-    """What a person should know of a model that may be used."""
-    if evidence.shift is None:
-        yield Finding("no check models", "remark")
-    elif evidence.labels is None:
-        yield Finding("tested on", "remark", {"shift": evidence.shift})
-    if not evidence.calibrated and evidence.labels is None:
-        yield Finding("not calibrated", "remark")
 
 
 def _refusals(evidence: ModelEvidence) -> Iterator[Finding]:

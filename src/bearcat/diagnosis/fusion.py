@@ -124,11 +124,6 @@ class Witnesses:
         return self if self.physics is None else replace(self, network=self.usable_network)
 
     @property
-    def of_signal(self) -> Witnesses:
-        """Those that need no trained model."""
-        return replace(self, network=None)
-
-    @property
     def states(self) -> list[str]:
         """What the recording may be: healthy, unless the only model knows no such class, each fault, other classes."""
         if self.network is None:

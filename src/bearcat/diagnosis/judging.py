@@ -27,10 +27,10 @@ from bearcat.diagnosis.decision import (
 )
 from bearcat.diagnosis.fusion import Witnesses, fuse, state_of_class
 from bearcat.diagnosis.lines import FAULTS
-from bearcat.diagnosis.physics import KNOWN, PhysicsEvidence, known_baseline, quiet_baselines, state_of
+from bearcat.diagnosis.physics import KNOWN, PhysicsEvidence, known_baseline, quiet_baselines, state_of, usual_lines
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis, Observation
-from bearcat.findings import GROWN, SURE, USUAL_LINE, Finding, highest
+from bearcat.findings import GROWN, SURE, Finding, highest
 from bearcat.settings import PRIOR
 
 CERTAIN = 0.9  # probability of any fault from which on it is an alarm whose type is unclear
@@ -112,7 +112,7 @@ def _decided(recording: Observation) -> Diagnosis:
     network, physics = witnesses.network, witnesses.physics
     probabilities = fuse(witnesses.fused, prior=prior)
     state = _likeliest(probabilities)
-    of_signal = {} if network is None or physics is None else fuse(witnesses.of_signal, prior=prior)
+    of_signal = {} if network is None or physics is None else fuse(replace(witnesses, network=None), prior=prior)
     contradiction, strikes = _contradiction(state, witnesses, of_signal), _strikes(witnesses) and not recording.masked
     if state == HEALTHY and (contradiction is not None or recording.masked or strikes):
         state = CANNOT_TELL  # any fault finding prevents `ok`
@@ -187,7 +187,7 @@ def _usual_lines(recording: Observation, state: str) -> Iterator[Finding]:
     baseline, fused = recording.witnesses.baseline, recording.witnesses.fused
     if baseline is None or baseline.by != KNOWN:
         return
-    lines = {fault: level for fault, level in baseline.usual.items() if level >= USUAL_LINE}
+    lines = usual_lines(baseline.usual)
     alone = _likeliest(fuse(replace(fused, baseline=None), prior=_prior(recording)))
     if lines or alone != state:
         values = {"levels": lines, "of": f"the {KNOWN}"} | ({"without": alone} if alone != state else {})
@@ -279,7 +279,7 @@ def _strikes(witnesses: Witnesses) -> bool:
 
 def _shows_fault(recording: Observation) -> bool:
     """Whether the signal itself shows a fault, or may."""
-    probabilities, physics = fuse(recording.witnesses.of_signal), recording.physics
+    probabilities, physics = fuse(replace(recording.witnesses, network=None)), recording.physics
     named = recording.family is not None or (physics is not None and physics.state in FAULTS)
     return named or (bool(probabilities) and 1 - probabilities[HEALTHY] > SAFE_FAULT)
 

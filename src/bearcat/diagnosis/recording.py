@@ -34,9 +34,10 @@ from bearcat.diagnosis.decision import (
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
 from bearcat.diagnosis.lines import Doubles, LineFamily, Spectra
 from bearcat.diagnosis.physics import PhysicsEvidence
+from bearcat.diagnosis.pooling import softmax
 from bearcat.diagnosis.quality import VibrationSeverity
 from bearcat.diagnosis.speed import SpeedEvidence
-from bearcat.errors import InputError, suggest, to_json
+from bearcat.errors import InputError, library, suggest, to_json
 from bearcat.findings import DERIVED, Finding, capitalised, highest, percent, reasons, sentences
 from bearcat.settings import PRIOR, from_plain, to_plain
 
@@ -89,18 +90,17 @@ class EvidenceDrawing:
 
     levels: str  # base64
     last: float  # order, of the levels
-    cage: float  # its order
 
     def __post_init__(self) -> None:
         _ = self.decibels  # raises ValueError if it cannot be read
 
     @staticmethod
-    def of(decibels: Doubles, last: float, cage: float) -> EvidenceDrawing:
+    def of(decibels: Doubles, last: float) -> EvidenceDrawing:
         """From a spectrum (bin,); of neighbours the highest counts, so that no line is lost."""
         edges = np.linspace(0, len(decibels), min(POINTS, len(decibels)), endpoint=False).astype(np.int64)
         steps = (np.maximum.reduceat(decibels, edges) - LOWEST_LEVEL) / LEVEL_STEP
         content = np.clip(np.rint(steps), 0, 255).astype(np.uint8).tobytes()
-        return EvidenceDrawing(base64.b64encode(content).decode("ascii"), last, cage)
+        return EvidenceDrawing(base64.b64encode(content).decode("ascii"), last)
 
     @property
     def decibels(self) -> Doubles:
@@ -180,8 +180,7 @@ class Diagnosis(Observation):
         network = self.witnesses.network
         if factor == 1 or network is None:
             return self
-        likely = np.log(np.maximum(list(network.probabilities.values()), np.finfo(np.float64).tiny)) / factor
-        shares = np.exp(likely - np.logaddexp.reduce(likely))
+        shares = softmax(np.log(np.maximum(list(network.probabilities.values()), np.finfo(np.float64).tiny)) / factor)
         tempered = replace(network, probabilities=dict(zip(network.probabilities, shares.tolist(), strict=True)))
         return replace(self, witnesses=replace(self.witnesses, network=tempered))
 
@@ -199,13 +198,6 @@ class Diagnosis(Observation):
     @property
     def reasons(self) -> tuple[str, ...]:
         return self.decision.reasons
-
-    @property
-    def title(self) -> str:
-        """The title of its picture: the recording, its decision, diagnosis and confidence."""
-        cells = self.cells()
-        parts = [cells[name] for name in ("decision", "diagnosis", "confidence")]
-        return f"{self.recording}: {', '.join(filter(None, parts))}"
 
     @property
     def sentence(self) -> str:
@@ -379,8 +371,4 @@ class Diagnoses(Sequence[Diagnosis]):
 
     def to_frame(self) -> Any:
         """A pandas data frame, a row for each recording."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise InputError("a data frame needs pandas; pip install pandas, or use to_dict") from error
-        return pandas.DataFrame([diagnosis.row() for diagnosis in self], columns=list(COLUMNS))
+        return library("pandas", "bench").DataFrame([diagnosis.row() for diagnosis in self], columns=list(COLUMNS))

@@ -4,8 +4,8 @@ the picture of it.
 What cannot be done is a problem in words, never an exception: the other witnesses go on. A picture's spectrum is kept
 in some hundred numbers, so that results and records hold their pictures without the recordings.
 
->>> channel, course = Channel("monday.wav", signal, rate=51_200), SpeedCourse(SpeedEvidence(rpm=900))
->>> observe([channel], course, BEARINGS["6205"]).physics.state
+>>> channel = Channel("monday.wav", signal, rate=51_200)
+>>> observe([channel], SpeedEvidence(rpm=900), BEARINGS["6205"]).physics.state
 'outer race'
 """
 
@@ -27,6 +27,7 @@ from bearcat.diagnosis.lines import (
     DECIBELS,
     FAULTS,
     MULTIPLES,
+    Doubles,
     Spectra,
     check_turns,
     envelope_spectra,
@@ -40,7 +41,7 @@ from bearcat.diagnosis.lines import (
 from bearcat.diagnosis.physics import PhysicsEvidence, physics_evidence, required
 from bearcat.diagnosis.quality import Channel, check_quality, clipped_share, level_values, vibration_severity
 from bearcat.diagnosis.recording import EvidenceDrawing, Measured, Observation
-from bearcat.diagnosis.speed import SpeedCourse, beginning_of
+from bearcat.diagnosis.speed import SpeedEvidence, beginning_of
 from bearcat.errors import InputError
 from bearcat.findings import CLIPPED_MUCH, Finding, unique
 
@@ -50,22 +51,22 @@ Turning = list[tuple[Channel, Floats]]  # channels, and their signals where the 
 
 
 def observe(
-    channels: Sequence[Channel], course: SpeedCourse, bearing: Bearing | None = None, without: str | None = None,
-    measured: bool = False, search: bool = False,
+    channels: Sequence[Channel], speed: SpeedEvidence, bearing: Bearing | None = None, track: Doubles | None = None,
+    without: str | None = None, measured: bool = False, search: bool = False,
 ) -> Observation:  # fmt: skip
     """What the channels of one point say together.
 
     `without` names a dataset whose bench must not be known; `measured` keeps levels and spectra for a trend; `search`
-    looks for lines of a bearing that nobody names. Where the speed varies, lines are read in the beginning of the
-    recording, resampled in angle.
+    looks for lines of a bearing that nobody names. Where the speed varies, as `track` says, lines are read in the
+    beginning of the recording, resampled in angle.
     """
-    rpm, qualities = course.evidence.rpm, [check_quality(channel) for channel in channels]
+    rpm, qualities = speed.rpm, [check_quality(channel) for channel in channels]
     checked = list(zip(channels, qualities, strict=True))
     alive = [channel for channel, quality in checked if quality.no_signal is None]
     first = alive[0] if alive else channels[0]
     severities = [vibration_severity(channel.beginning, channel.rate, channel.declared, rpm) for channel in channels]
     observation = Observation(
-        first.name, Witnesses(without=without), rms=median(quality.rms for quality in qualities), speed=course.evidence,
+        first.name, Witnesses(without=without), rms=median(quality.rms for quality in qualities), speed=speed,
         vibration=max(severities, key=lambda severity: severity.velocity or 0.0),  # as ISO 20816 requires
     )  # fmt: skip
     if not alive:
@@ -74,7 +75,7 @@ def observe(
     for channel, quality in checked:
         if (cause := quality.no_signal) is not None:
             findings.append(Finding("dead axis", "check", {**cause.values, "axis": channel.axis, "cause": cause.kind}))
-    turning = [(channel, _turned_evenly(channel, course)) for channel in alive]
+    turning = [(channel, _turned_evenly(channel, track)) for channel in alive]
     joined = [signal for channel, signal in turning if channel.rate == first.rate]
     lines: Spectra | None = None
     try:
@@ -98,27 +99,27 @@ def observe(
     except InputError as error:
         observation = replace(observation, no_lines=error.with_traceback(None))
     if measured:
-        kept = _measured(turning, course.evidence.rpm, bearing, lines)
+        kept = _measured(turning, speed.rpm, bearing, lines)
         observation = replace(observation, measured=kept, drawing=None)
     return replace(observation, observed=unique(findings))
 
 
-def _turned_evenly(channel: Channel, course: SpeedCourse) -> Floats:
-    if course.track is None:
+def _turned_evenly(channel: Channel, track: Doubles | None) -> Floats:
+    if track is None:
         return channel.signal
-    return resample_in_angle(beginning_of(channel.signal, channel.rate), course.track)
+    return resample_in_angle(beginning_of(channel.signal, channel.rate), track)
 
 
 def _with_lines(
     observation: Observation, lines: Spectra, rate: float, rpm: float, bearing: Bearing, general: GeneralEvidence | None
 ) -> Observation:
     """The observation with what physics reads in the spectra of all channels."""
-    levels, orders = levels_over_background(lines), bearing.orders()
-    physics = physics_evidence(lines, levels, rate, rpm, orders)
+    levels = levels_over_background(lines)
+    physics = physics_evidence(lines, levels, rate, rpm, bearing.orders())
     if bearing.doubt is not None:
         physics = replace(physics, findings=(bearing.doubt, *physics.findings))
     row = levels[physics.faults[physics.likeliest_fault].row]
-    drawing = EvidenceDrawing.of(DECIBELS * row, (len(row) - 1) / lines.turns, orders["FTF"])
+    drawing = EvidenceDrawing.of(DECIBELS * row, (len(row) - 1) / lines.turns)
     witnesses = replace(observation.witnesses, physics=physics, general=general)
     return replace(observation, witnesses=witnesses, drawing=drawing)
 
@@ -159,24 +160,19 @@ def _mean(evidence: Sequence[GeneralEvidence | None]) -> GeneralEvidence | None:
 
 def draw(figure: Any, drawing: EvidenceDrawing, physics: PhysicsEvidence) -> None:
     """The envelope spectrum over its background by order, with the multiples of each fault's order dashed; those of the
-    likeliest are named, and its sidebands dotted.
+    likeliest are named.
     """
     axis, levels, shaft, likeliest = figure.subplots(), drawing.decibels, physics.rpm / 60, physics.likeliest_fault
     axis.plot(np.linspace(0, drawing.last, len(levels)), levels, color="#444444", linewidth=0.6)
     highest = max(12.0, 1.45 * float(levels.max()))
     for fault, lines in physics.faults.items():
-        (name, times, modulator), strong = FAULTS[fault], fault == likeliest
-        style: dict[str, Any] = {"color": COLOURS[fault], "zorder": 0}
-        side = {"shaft": 1.0, None: 0.0}.get(modulator, drawing.cage) if strong else 0.0
+        (name, times, _), strong, colour = FAULTS[fault], fault == likeliest, COLOURS[fault]
         for number, line in zip(MULTIPLES, lines.lines, strict=True):
             order = number * lines.hertz / shaft
-            axis.axvline(order, linestyle=(0, (4, 2)), linewidth=0.9 if strong else 0.5, **style)
+            axis.axvline(order, linestyle=(0, (4, 2)), linewidth=0.9 if strong else 0.5, color=colour, zorder=0)
             if strong:
                 text = f"{number * times if number * times > 1 else ''}{name}\n{line:.0f} dB"
-                words: dict[str, Any] = {"color": COLOURS[fault], "ha": "center", "va": "top", "fontsize": 5.5}
-                axis.text(order, highest, text, backgroundcolor="#ffffffcc", **words)
-            for at in (order - side, order + side) if side else ():
-                axis.axvline(at, linestyle=(0, (1, 1.5)), linewidth=0.7, **style)
+                axis.text(order, highest, text, color=colour, ha="center", va="top", fontsize=5.5, backgroundcolor="w")
     low, high = physics.faults[likeliest].band
     band = f"envelope of {low / 1000:.3g}–{high / 1000:.3g} kHz"
     axis.set(xlim=(0, drawing.last), ylim=(min(-6.0, float(np.quantile(levels, 0.01))), highest))

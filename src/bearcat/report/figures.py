@@ -341,4 +341,5 @@ def draw_evidence(diagnosis: Diagnosis) -> ReportFigure:
         raise InputError(f"{diagnosis.recording}: there is nothing to draw; no fault lines could be read")
     drawing = empty_figure(NARROW, 0.45 * NARROW)
     draw(drawing, diagnosis.drawing, diagnosis.physics)
-    return ReportFigure("evidence", diagnosis.title, diagnosis.sentence, drawing)
+    title = f"{diagnosis.recording}: {diagnosis.decision.action}, {diagnosis.cells()['diagnosis']}"
+    return ReportFigure("evidence", title, diagnosis.sentence, drawing)

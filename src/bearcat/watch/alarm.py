@@ -18,7 +18,7 @@ from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, UNCLEAR
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, FEWEST_TURNS
-from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk
+from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk, usual_lines
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.findings import GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
 from bearcat.settings import WatchRequest
@@ -101,14 +101,14 @@ def _without_neighbours(state: PointState, reading: Reading, beside: Sequence[Po
     reach = FRESH * max(state.interval, 60.0)
     near = [other for other in beside if len(other.times) and abs(other.times[-1] - reading.snapshot.time) <= reach]
     borrowed, owners, leaked_lines = list[Finding](), list[PointState](), set[str]()
-    for fault, louder in cross_talk([state.lines, *(other.lines for other in near)])[0].items():
+    for fault, (decibels, place) in cross_talk([state.lines, *(other.lines for other in near)])[0].items():
         if state.lines[fault].excess >= SHOWN_LINE:
-            owner = near[louder.owner - 1]
+            owner = near[place - 1]
             owners.append(owner)
-            values = {"fault": fault, "decibels": louder.decibels, "owner": owner.status.point}
+            values = {"fault": fault, "decibels": decibels, "owner": owner.status.point}
             borrowed.append(Finding("cross-talk", "check", values))
             # Multiples of different faults lie close together, and a strong fault reaches the lines of all others.
-            much = 10 ** (max(louder.decibels - LOUDER, LOUDER) / 20)
+            much = 10 ** (max(decibels - LOUDER, LOUDER) / 20)
             both = [name for name in FAULTS if name in state.lines and name in owner.lines]
             leaked_lines |= {name for name in both if owner.lines[name].amplitude >= much * state.lines[name].amplitude}
             leaked_lines.add(fault)
@@ -241,9 +241,8 @@ def _learn(state: PointState, reading: Reading, request: WatchRequest) -> PointS
     doubts, question = reading.doubts, state.question
     doubted = state.doubted + any(finding.kind not in CLAIMLESS for finding in doubts)
     accepted = tuple(sorted({*state.accepted, *(finding.kind for finding in doubts)}))
-    lines = state.reference.lines.finding if after.learnt and state.reference.lines is not None else None
-    if lines is not None:
-        question = Finding("baseline with lines", "check", {"levels": lines.values["levels"]})
+    if after.learnt and state.reference.lines is not None and (lines := usual_lines(state.reference.lines.levels)):
+        question = Finding("baseline with lines", "check", {"levels": lines})
     elif after.learnt and 2 * doubted > after.count and doubts:
         question = Finding("doubted baseline", "check", {"doubt": doubts[0].kind, "values": doubts[0].values})
     return replace(state, accepted=accepted, doubted=doubted, question=question)
