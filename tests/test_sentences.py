@@ -45,7 +45,7 @@ EXAMPLES = [
         "y: the sensor gives no signal: all samples are 0; check sensor and cable",
     ),
     (
-        "wrong speed", {"rpm": 1207.0, "level": 57.0, "stated": 600.0, "used": "measured"},
+        "wrong speed", {"rpm": 1207.0, "level": 57.0, "stated": 600.0, "used": "measured", "corrected": 1207.0},
         "the shaft line is at 1207 rpm (57 dB), not at the stated 600 rpm; 1207 rpm is used",
     ),
     ("label recordings", {"labelled": False, "recordings": ["a", "b"]}, "label some recordings, such as a, b"),

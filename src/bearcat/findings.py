@@ -147,14 +147,9 @@ def _unknown_bearing(values: Values) -> str:
 
 
 def _wrong_speed(values: Values) -> str:
-    used = {
-        "measured": "; {rpm:.0f} rpm is used",
-        "fault lines": ", and is made of strikes; {corrected:.0f} rpm, which they fit, is used",
-        "trusted": ", which is kept",
-        "fits": ", which is kept: lines of the bearing fit it",
-    }
-    line = "the shaft line is at {rpm:.0f} rpm ({level:.0f} dB), not at the stated {stated:.0f} rpm"
-    return (line + used[values["used"]]).format(**values)
+    used = values["stated"] if values["used"] in ("trusted", "fits") else values["corrected"]
+    line = "the shaft line is at {rpm:.0f} rpm ({level:.0f} dB), not at the stated {stated:.0f} rpm".format(**values)
+    return f"{line}; {used:.0f} rpm is used"
 
 
 def _multiple_of_speed(values: Values) -> str:

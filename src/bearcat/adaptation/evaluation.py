@@ -322,7 +322,7 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     decision = decide(replace(evidence, uncertain=unlabelled))
     earlier = 1.0 if record.labelled is None else record.labelled.temperature_factor
     factor = _temperature_factor(predictions, truth, record.data.classes)
-    rule = AlarmRule.of(record.data.classes, prior=record.settings.prior)
+    rule = AlarmRule(prior=record.settings.prior)
     tempered = [replace(diagnosis.tempered(factor / earlier), rule=rule) for diagnosis in record.recordings]
     recordings = tuple(decide_together(tempered, decision.action))
     labelled = LabelledRecordings(len(truth), right, factor)

@@ -176,7 +176,7 @@ def _decided(
     """
     classes, windows = record.data.classes, library.windows(spec, spec.task.target).recordings
     codes, healthy = references(spec.mix, windows, classes, spec.task.target), healthy_class(classes)
-    rule, marked = AlarmRule.of(classes, prior=spec.prior), list[Observation]()
+    rule, marked = AlarmRule(prior=spec.prior), list[Observation]()
     for observation in observations:
         witnesses = observation.witnesses
         if witnesses.network is not None and observation.recording in unknown:

@@ -29,9 +29,8 @@ from bearcat.diagnosis.fusion import Witnesses, fuse, state_of_class
 from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import KNOWN, PhysicsEvidence, known_baseline, quiet_baselines, state_of, usual_lines
 from bearcat.diagnosis.quality import stopped
-from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis, Observation
+from bearcat.diagnosis.recording import Diagnoses, Diagnosis, Observation
 from bearcat.findings import GROWN, SURE, Finding, highest
-from bearcat.settings import PRIOR
 
 CERTAIN = 0.9  # probability of any fault from which on it is an alarm whose type is unclear
 SAFE_FAULT = 0.15  # probability of a fault above which a recording is not called healthy: a missed fault costs more
@@ -108,7 +107,7 @@ def _decided(recording: Observation) -> Diagnosis:
         values = {"problem": problem.beside(recording.recording)}
         finding = Finding("not diagnosed" if problem.readable else "unreadable", "check", values)
         return _diagnosis(recording, finding.kind, [finding])
-    witnesses, prior = recording.witnesses, _prior(recording)
+    witnesses, prior = recording.witnesses, recording.rule.prior
     network, physics = witnesses.network, witnesses.physics
     probabilities = fuse(witnesses.fused, prior=prior)
     state = _likeliest(probabilities)
@@ -150,10 +149,6 @@ def _diagnosis(
     )  # fmt: skip
 
 
-def _prior(recording: Observation) -> float:
-    return PRIOR if recording.rule is None else recording.rule.prior
-
-
 def _findings(
     recording: Observation, state: str, label: str | None, contradiction: Finding | None, strikes: bool
 ) -> Iterator[Finding]:
@@ -188,7 +183,7 @@ def _usual_lines(recording: Observation, state: str) -> Iterator[Finding]:
     if baseline is None or baseline.by != KNOWN:
         return
     lines = usual_lines(baseline.usual)
-    alone = _likeliest(fuse(replace(fused, baseline=None), prior=_prior(recording)))
+    alone = _likeliest(fuse(replace(fused, baseline=None), prior=recording.rule.prior))
     if lines or alone != state:
         values = {"levels": lines, "of": f"the {KNOWN}"} | ({"without": alone} if alone != state else {})
         yield Finding("lines of baseline", "remark", values)
@@ -199,8 +194,7 @@ def _believed(recording: Observation, state: str, label: str | None) -> bool:
     the speed, nor by a model that is not to be used, nor where its class was not asked for.
     """
     network, physics, baseline = recording.network, recording.physics, recording.witnesses.baseline
-    rule = recording.rule or AlarmRule.of([] if network is None else list(network.probabilities))
-    if network is not None and label in network.probabilities and label not in rule.classes:
+    if network is not None and label in network.probabilities and not recording.rule.includes(label):
         return False
     usable = recording.witnesses.usable_network
     if physics is None:

@@ -21,7 +21,7 @@ shaft's; bearings of the table with a fault order close to it explain it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
@@ -323,10 +323,7 @@ class LineFamily:
         """
         if self.level < FAMILY:
             return Finding("no lines of unknown bearing", "check", {"order": self.order, "level": self.level})
-        values = {
-            "order": self.order, "hertz": self.hertz, "level": self.level, "shaft_multiple": self.shaft_multiple,
-            "bearings": {part: list(names[:NAMED]) for part, names in self.bearings.items()},
-        }  # fmt: skip
+        values = asdict(self) | {"bearings": {part: list(names[:NAMED]) for part, names in self.bearings.items()}}
         return Finding("lines of unknown bearing", "alarm" if self.shaft_multiple is None else "check", values)
 
 

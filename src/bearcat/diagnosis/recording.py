@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,19 +56,22 @@ LOWEST_LEVEL, LEVEL_STEP = -20.0, 0.5  # dB: a drawn level is kept as a whole nu
 
 @dataclass(frozen=True)
 class AlarmRule:
-    """What counts as an alarm: these classes of a model, and the share of recordings that are of a faulty bearing."""
+    """What counts as an alarm: these classes of a model, all but the healthy ones where none is named; and the share of
+    recordings that are of a faulty bearing.
+    """
 
-    classes: frozenset[str] = frozenset()
+    named: tuple[str, ...] = ()
     prior: float = PRIOR
 
-    @staticmethod
-    def of(classes: Sequence[str], named: Collection[str] | None = None, prior: float = PRIOR) -> AlarmRule:
-        """The classes named, else all but the healthy ones."""
-        for name in named or ():
+    def includes(self, label: str) -> bool:
+        return label in self.named if self.named else label.lower() not in HEALTHY_NAMES
+
+    def checked(self, classes: Sequence[str]) -> AlarmRule:
+        """The rule itself; InputError if a model of these classes lacks one that is named."""
+        for name in self.named:
             if name not in classes:
                 raise InputError(f"--alarm: the model has no class '{name}'{suggest(name, classes)}")
-        faulty = named or [name for name in classes if name.lower() not in HEALTHY_NAMES]
-        return AlarmRule(frozenset(faulty), prior)
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +108,8 @@ class EvidenceDrawing:
     @property
     def decibels(self) -> Doubles:
         """(point,) from order 0 to `last`."""
-        return LOWEST_LEVEL + LEVEL_STEP * np.frombuffer(base64.b64decode(self.levels, validate=True), dtype=np.uint8)
+        steps = np.frombuffer(base64.b64decode(self.levels, validate=True), dtype=np.uint8)
+        return LOWEST_LEVEL + LEVEL_STEP * steps.astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +121,7 @@ class Observation:
     machine: str | None = None  # recordings of one point of a machine are compared with each other
     point: str | None = None
     observed: tuple[Finding, ...] = ()  # while it was read and measured
-    rule: AlarmRule | None = None  # what counts as an alarm
+    rule: AlarmRule = field(default_factory=AlarmRule)  # what counts as an alarm
     rms: float | None = None  # in units of the signal
     speed: SpeedEvidence | None = None  # as measured, or as stated and checked
     family: LineFamily | None = None  # of a bearing that nobody named

@@ -19,7 +19,6 @@ from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, FEWEST_TURNS
 from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk, usual_lines
-from bearcat.diagnosis.recording import AlarmRule
 from bearcat.findings import GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
 from bearcat.settings import WatchRequest
 from bearcat.watch.memory import OpenAlarm, PointState, Reading, observe
@@ -154,7 +153,7 @@ def _diagnosed(state: PointState, reading: Reading, request: WatchRequest) -> Re
     if observation.problem is None:
         general = None if reading.borrowed else observation.witnesses.general
         baseline = None if usual is None or physics is None else usual.compare(physics)
-        rule = observation.rule or AlarmRule()
+        rule = observation.rule
         if state.evidence >= state.limit(request):
             rule = replace(rule, prior=max(rule.prior, EVEN))
         witnesses, observed = Witnesses(physics, general, None, baseline), (*reading.borrowed, *observation.observed)
