@@ -14,10 +14,9 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.data.channels import is_speed, points_of, vibrations
 from bearcat.data.folder import Folder
 from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, find_units
-from bearcat.diagnosis.lines import Spectra, envelope_spectra, last_order, levels_over_background, line_amplitudes
+from bearcat.diagnosis.lines import envelope_spectra, last_order, levels_over_background
 from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk, loudness, physics_evidence
 from bearcat.errors import InputError
-from tests.reference import quality as slow
 from tests.test_diagnosis import simulated
 
 ORDERS = BEARINGS["6203"].orders()
@@ -154,16 +153,6 @@ def test_a_manifest_says_what_is_one_point(tmp_path):
     assert {recording.machine for point in measurement.points for recording in point.recordings} == {"pump"}
     (tmp_path / "manifest.csv").write_text(rows + "a.wav,d,,,sideways,pump\n")
     assert "sideways" in Folder(tmp_path).catalogue().problems[0].sentence
-
-
-def test_loudness_of_lines_agrees_with_its_slow_twin():
-    drawn = np.random.default_rng(2)
-    power, levels, loudness = drawn.exponential(size=(7, 50)), drawn.standard_normal((7, 50)), drawn.exponential(size=7)
-    places = np.array([7.3, 14.6, 21.9])
-    (amplitude,) = line_amplitudes(Spectra(power, 10.0, 1, np.full(7, 2.0), loudness), levels, places[None])
-    assert amplitude == pytest.approx(
-        slow.amplitude(power.tolist(), levels.tolist(), loudness.tolist(), places.tolist())
-    )
 
 
 def read(signal: np.ndarray) -> PhysicsEvidence:
