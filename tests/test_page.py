@@ -44,8 +44,8 @@ def found(plant: Path) -> Diagnoses:
 def test_a_recording_s_drawing_is_small_and_keeps_its_lines(found: Diagnoses):
     (alarm,) = [each for each in found if each.state == "outer race"]
     level = max(alarm.physics.faults["outer race"].lines)
-    assert alarm.drawing.decibels.max() >= level - 0.5, "the strongest line"
-    assert len(json.dumps(alarm.to_dict()["drawing"])) < 1000
+    assert max(alarm.drawing.levels) >= level - 0.1, "the strongest line"
+    assert len(json.dumps(alarm.to_dict()["drawing"])) < 4000
     assert Diagnosis.from_dict(json.loads(json.dumps(alarm.to_dict()))).drawing == alarm.drawing
 
 

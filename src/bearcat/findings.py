@@ -75,11 +75,6 @@ CLIPPED, CLIPPED_MUCH = 1e-4, 0.01  # share of samples at the limits that asks f
 Values = Mapping[str, Any]
 RUNNING = "check sensor and cable, and whether the machine runs"
 LOOK = "look at the machine, then acknowledge"
-UNLIKE = {  # why a channel is no vibration
-    "constant": "does not change",
-    "slow": "changes slowly, as temperature or load do",
-    "pulses": "stands at one level with pulses to one side, as a tachometer does",
-}
 # What the accuracy to expect has been tested on, and what not, by the kind of past runs.
 TESTED = {
     "condition": "tested on other loads and speeds, not on other bearings",
@@ -129,45 +124,24 @@ def _fault_line(values: Values) -> str:
     return f"{line_words(values)} ({values['clarity']}{change})"
 
 
-def _physics_contradicts(values: Values) -> str:
-    return f"physics finds {values['state']} ({line_words(values)})" if "line" in values else "physics finds no fault"
-
-
 def _unknown_bearing(values: Values) -> str:
-    parts = []
-    if values["shaft_multiple"] is not None:
-        off = values["order"] / values["shaft_multiple"] - 1
-        parts.append(f"{values['shaft_multiple']} × shaft, at a speed {100 * off:+.1f} % from the one used")
-    for part in ("outer race", "inner race"):
-        if names := values["bearings"][part]:
-            parts.append(f"{part} of {', '.join(names[:2])}{', …' * (len(names) > 2)}")
-    explained = f"explained by {' or '.join(parts)}" if parts else "no bearing of the table explains it"
+    shaft = values["shaft_multiple"]
+    parts = [] if shaft is None else [f"{shaft} × shaft, at a speed that is a little off"]
+    parts += [f"{part} of {', '.join(names)}" for part, names in values["bearings"].items() if names]
     strikes = "strikes {order:.2f} times a turn ({hertz:.1f} Hz, {level:.0f} dB above other orders)".format(**values)
-    return f"{strikes}; {explained}"
+    return f"{strikes}; explained by {' or '.join(parts) or 'no bearing of the table'}"
 
 
 def _wrong_speed(values: Values) -> str:
-    used = values["stated"] if values["used"] in ("trusted", "fits") else values["corrected"]
+    used = values.get("corrected", values["stated"])
     line = "the shaft line is at {rpm:.0f} rpm ({level:.0f} dB), not at the stated {stated:.0f} rpm".format(**values)
     return f"{line}; {used:.0f} rpm is used"
-
-
-def _multiple_of_speed(values: Values) -> str:
-    times, stated = values["multiple"], values["stated"]
-    what = f"{times:.0f} × " if times > 1 else f"1/{1 / times:.0f} of "
-    line = f"no line at the stated {stated:.0f} rpm, and one of {values['level']:.0f} dB that says {what}it"
-    return f"{line}; {stated:.0f} rpm is used; check whether it is right"
 
 
 def _usual_lines(values: Values) -> str:
     levels = ", ".join(f"{fault} {level:.0f} dB" for fault, level in values["levels"].items())
     lines = f"{values['of']} already show {f'lines: {levels}' if levels else 'faint lines'}"
     return f"{lines}; without these recordings: {values['without']}" if "without" in values else lines
-
-
-def _label_recordings(values: Values) -> str:
-    names = f", such as {', '.join(values['recordings'])}" if values["recordings"] else ""
-    return f"label {'more' if values['labelled'] else 'some'} recordings{names}"
 
 
 def _baseline_change(values: Values) -> str:
@@ -200,7 +174,9 @@ _DERIVED: Words = {
     "zone": "{velocity:.2f} mm/s ({low:g}–{high:g} Hz) is zone {zone} of ISO 20816-3 (group {group}, {mounting})",
     "no zone": "no zone of ISO 20816-3: {missing}",
     "unfamiliar": "unlike anything the model was adapted to",
-    "physics contradicts": _physics_contradicts,
+    "physics contradicts": lambda values: (
+        f"physics finds {values['state']} ({line_words(values)})" if "line" in values else "physics finds no fault"
+    ),
     "model contradicts": "the model says {state}",
     "refused model": "the model is not to be used",
     "impulsive without line": "something strikes at no fault line",
@@ -223,9 +199,7 @@ _OBSERVED: Words = {
     "clipped": lambda values: f"{percent(values['share'], '.2g')} of the samples are clipped; record with less gain",
     "dropouts": lambda values: f"{percent(values['share'], '.2g')} of the samples are dropouts; check the cable",
     "gaps": "{samples} of {of} samples are NaN or infinite and were interpolated; check logger and cable",
-    "no vibration": lambda values: (
-        f"the signal {UNLIKE[values['like']]}; if it is no vibration, choose another channel"
-    ),
+    "no vibration": "the signal is unlike a vibration ({like}); if it is none, choose another channel",
     "band limited": (
         "nothing is above {hertz:.0f} Hz: filtered, or brought from a lower rate to {rate:g} Hz; check the rate"
     ),
@@ -234,7 +208,10 @@ _OBSERVED: Words = {
     "speed not found": "the speed is not known and was not found in the signal; give it (--rpm)",
     "varying speed": lambda values: f"the speed varies by ± {percent(values['share'], '.0f')} within the recording",
     "wrong speed": _wrong_speed,
-    "multiple of speed": _multiple_of_speed,
+    "multiple of speed": (
+        "no line at the stated {stated:.0f} rpm, and one of {level:.0f} dB at {multiple:.2g} × it; {stated:.0f} rpm is"
+        " used; check whether it is right"
+    ),
     "speed channel differs": "the speed channel says {channel:.0f} rpm, and {rpm:.0f} rpm is used; check both",
     "impossible speed": "its own speed of {rpm:g} rpm is impossible, and is ignored",
     "other speed": "it says that it turns at {own:g} rpm, and {given:g} rpm counts",
@@ -264,7 +241,9 @@ _OF_MODEL: Words = {
     "no confidence": "its confidences are not numbers",
     "low accuracy": "the expected accuracy is too low",
     "labelled": "{right} of {recordings} labelled recordings are diagnosed correctly",
-    "label recordings": _label_recordings,
+    "label recordings": lambda values: (
+        f"label recordings{', such as ' * bool(values['recordings'])}{', '.join(values['recordings'])}"
+    ),
     "tested on": lambda values: TESTED[values["shift"]],
     "no check models": "no check models could be fitted, so the estimate rests on confidence alone",
     "not calibrated": "confidence is not calibrated",

@@ -136,19 +136,16 @@ def estimates(
         "accuracy": accuracy, "window_agreement": united,
         "expected": expected and asdict(expected), "familiarity": dict(familiarity),
     })  # fmt: skip
+    classes = np.unique(labels)
+    share = float(np.mean([right[labels == code].mean() for code in classes]))  # classes count alike
+    source = Estimate(share, *binomial_interval(round(share * len(labels)), len(labels)))
     evidence = ModelEvidence(
-        expected, finite, source_accuracy(right, labels), len(labels), len(np.unique(labels)), one_class,
+        expected, finite, source, len(labels), len(classes), one_class,
         calibrated, tuple(names[number] for number in uncertain_recordings(target)),
         median=usual.value if usual is not None and expected != usual else None,
         shift=shift if target.checks else None,
     )  # fmt: skip
     return plain, evidence
-
-
-def source_accuracy(right: Booleans, labels: Integers) -> Estimate:
-    """The share of right source test windows with classes counted equally, and its exact binomial interval."""
-    share = float(np.mean([right[labels == code].mean() for code in np.unique(labels)]))
-    return Estimate(share, *binomial_interval(round(share * len(labels)), len(labels)))
 
 
 def uncertain_recordings(target: Target) -> list[int]:

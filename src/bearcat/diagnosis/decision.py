@@ -140,8 +140,7 @@ def decide(evidence: ModelEvidence) -> Decision:
             expected = rate
     if highest(findings) != "alarm":
         if not sure:
-            values = {"labelled": labels is not None, "recordings": list(evidence.uncertain)}
-            findings.append(Finding("label recordings", "check", values))
+            findings.append(Finding("label recordings", "check", {"recordings": list(evidence.uncertain)}))
         if evidence.shift is None:
             findings.append(Finding("no check models", "remark"))
         elif labels is None:

@@ -64,7 +64,7 @@ STEP = 1.5e-3  # from one order to the next, relative
 ROOT = 0.8  # of the level of an order, from which on a half or a third of it is the order of the family
 NEAR_SHAFT = 0.015  # relative distance from a whole number, at which a wrong speed makes a family of the shaft's lines
 MATCH = 0.01  # relative, by which slip and speed move an order
-NAMED, COMMONEST = 4, "deep groove"  # designations of a finding, and the type that comes first in it
+NAMED, COMMONEST = 2, "deep groove"  # designations of a finding, and the type that comes first in it
 
 
 @dataclass(frozen=True, eq=False)

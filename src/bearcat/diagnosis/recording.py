@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +31,7 @@ from bearcat.diagnosis.decision import (
     Decision,
 )
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
-from bearcat.diagnosis.lines import Doubles, LineFamily, Spectra
+from bearcat.diagnosis.lines import LineFamily, Spectra
 from bearcat.diagnosis.physics import PhysicsEvidence
 from bearcat.diagnosis.pooling import softmax
 from bearcat.diagnosis.quality import VibrationSeverity
@@ -50,8 +49,6 @@ COLUMNS = (
 )  # fmt: skip
 UNDECIDED = (UNREADABLE, NOT_DIAGNOSED)  # of files that cannot be read, and that lack or contradict something
 CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, SEVERE, *UNDECIDED, NO_SIGNAL)  # states that claim nothing of the bearing
-POINTS = 480  # of a drawn spectrum
-LOWEST_LEVEL, LEVEL_STEP = -20.0, 0.5  # dB: a drawn level is kept as a whole number of steps above the lowest
 
 
 @dataclass(frozen=True)
@@ -89,27 +86,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class EvidenceDrawing:
-    """The envelope spectrum of a recording over its background, in POINTS bytes, so that a record stays small."""
+    """The envelope spectrum of a recording."""
 
-    levels: str  # base64
-    last: float  # order, of the levels
-
-    def __post_init__(self) -> None:
-        _ = self.decibels  # raises ValueError if it cannot be read
-
-    @staticmethod
-    def of(decibels: Doubles, last: float) -> EvidenceDrawing:
-        """From a spectrum (bin,); of neighbours the highest counts, so that no line is lost."""
-        edges = np.linspace(0, len(decibels), min(POINTS, len(decibels)), endpoint=False).astype(np.int64)
-        steps = (np.maximum.reduceat(decibels, edges) - LOWEST_LEVEL) / LEVEL_STEP
-        content = np.clip(np.rint(steps), 0, 255).astype(np.uint8).tobytes()
-        return EvidenceDrawing(base64.b64encode(content).decode("ascii"), last)
-
-    @property
-    def decibels(self) -> Doubles:
-        """(point,) from order 0 to `last`."""
-        steps = np.frombuffer(base64.b64decode(self.levels, validate=True), dtype=np.uint8)
-        return LOWEST_LEVEL + LEVEL_STEP * steps.astype(np.float64)
+    levels: tuple[float, ...]  # dB over its background, from order 0 to `last`
+    last: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +233,7 @@ class Diagnosis(Observation):
         fields = {
             "decision": Decision(values["decision"], reasons=reasons(findings), findings=findings),
             "witnesses": witnesses, "label": values["class"],
-            "drawing": values["drawing"] if values["physics"] else None,  # once there were waveforms without lines
+            "drawing": None if "waveform" in (values["drawing"] or ()) else values["drawing"],  # of earlier versions
             "observed": tuple(finding for finding in findings if finding.kind not in DERIVED),
             "no_signal": findings[0] if values["state"] == NO_SIGNAL else None,
         }  # fmt: skip

@@ -46,6 +46,7 @@ from bearcat.errors import InputError
 from bearcat.findings import CLIPPED_MUCH, Finding, unique
 
 UNKNOWN_RPM, UNKNOWN_LAST = 1500.0, 20.0  # by which spectra are cut where the speed, and the bearing, are not known
+POINTS = 480  # of a drawn spectrum, so that records stay small
 COLOURS = dict(zip(FAULTS, ("#CC79A7", "#D55E00", "#0072B2"), strict=True))
 Turning = list[tuple[Channel, Floats]]  # channels, and their signals where the shaft turns evenly
 
@@ -75,7 +76,9 @@ def observe(
     for channel, quality in checked:
         if (cause := quality.no_signal) is not None:
             findings.append(Finding("dead axis", "check", {**cause.values, "axis": channel.axis, "cause": cause.kind}))
-    turning = [(channel, _turned_evenly(channel, track)) for channel in alive]
+    turning = [(channel, channel.signal) for channel in alive]
+    if track is not None:
+        turning = [(channel, resample_in_angle(beginning_of(channel.signal, channel.rate), track)) for channel in alive]
     joined = [signal for channel, signal in turning if channel.rate == first.rate]
     lines: Spectra | None = None
     try:
@@ -104,12 +107,6 @@ def observe(
     return replace(observation, observed=unique(findings))
 
 
-def _turned_evenly(channel: Channel, track: Doubles | None) -> Floats:
-    if track is None:
-        return channel.signal
-    return resample_in_angle(beginning_of(channel.signal, channel.rate), track)
-
-
 def _with_lines(
     observation: Observation, lines: Spectra, rate: float, rpm: float, bearing: Bearing, general: GeneralEvidence | None
 ) -> Observation:
@@ -118,8 +115,10 @@ def _with_lines(
     physics = physics_evidence(lines, levels, rate, rpm, bearing.orders())
     if bearing.doubt is not None:
         physics = replace(physics, findings=(bearing.doubt, *physics.findings))
-    row = levels[physics.faults[physics.likeliest_fault].row]
-    drawing = EvidenceDrawing.of(DECIBELS * row, (len(row) - 1) / lines.turns)
+    row = DECIBELS * levels[physics.faults[physics.likeliest_fault].row]
+    edges = np.linspace(0, len(row), min(POINTS, len(row)), endpoint=False).astype(np.int64)
+    highest = np.maximum.reduceat(row, edges)  # of neighbours: no line is lost
+    drawing = EvidenceDrawing(tuple(np.round(highest, 1).tolist()), (len(row) - 1) / lines.turns)
     witnesses = replace(observation.witnesses, physics=physics, general=general)
     return replace(observation, witnesses=witnesses, drawing=drawing)
 
@@ -147,12 +146,10 @@ def _mean(evidence: Sequence[GeneralEvidence | None]) -> GeneralEvidence | None:
     channels = [channel for channel in evidence if channel is not None]
     if not channels:
         return None
-    states = {
+    return GeneralEvidence({
         state: float(np.mean([channel.probabilities[state] for channel in channels]))
         for state in channels[0].probabilities
-    }
-    agreement = float(np.mean([channel.agreement for channel in channels]))
-    return GeneralEvidence(states, agreement, sum(channel.windows for channel in channels))
+    })  # fmt: skip
 
 
 # The picture.
@@ -162,9 +159,9 @@ def draw(figure: Any, drawing: EvidenceDrawing, physics: PhysicsEvidence) -> Non
     """The envelope spectrum over its background by order, with the multiples of each fault's order dashed; those of the
     likeliest are named.
     """
-    axis, levels, shaft, likeliest = figure.subplots(), drawing.decibels, physics.rpm / 60, physics.likeliest_fault
+    axis, levels, shaft, likeliest = figure.subplots(), drawing.levels, physics.rpm / 60, physics.likeliest_fault
     axis.plot(np.linspace(0, drawing.last, len(levels)), levels, color="#444444", linewidth=0.6)
-    highest = max(12.0, 1.45 * float(levels.max()))
+    highest = max(12.0, 1.45 * max(levels))
     for fault, lines in physics.faults.items():
         (name, times, _), strong, colour = FAULTS[fault], fault == likeliest, COLOURS[fault]
         for number, line in zip(MULTIPLES, lines.lines, strict=True):

@@ -264,10 +264,9 @@ def _check(
         severity: Severity = "remark" if voted == stated else "check"
         return replace(as_stated, findings=(Finding("multiple of speed", severity, measured | {"multiple": multiple}),))
     if trust or voted == stated:
-        doubt = Finding("wrong speed", "check", measured | {"used": "trusted" if trust else "fits"})
-        return replace(as_stated, level=level, findings=(doubt,))
-    by, used = ("shaft line", "measured") if voted == rpm else ("fault lines", "fault lines")
-    corrected = Finding("wrong speed", "check", measured | {"used": used, "corrected": voted})
+        return replace(as_stated, level=level, findings=(Finding("wrong speed", "check", measured),))
+    by = "shaft line" if voted == rpm else "fault lines"
+    corrected = Finding("wrong speed", "check", measured | {"corrected": voted})
     return SpeedEvidence(voted, stated, by, level, corrected=True, findings=(corrected,))
 
 
