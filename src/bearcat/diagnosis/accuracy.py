@@ -76,11 +76,6 @@ class Target:
         return np.asarray(self.log_probabilities.argmax(axis=1))
 
 
-def confidence(log_probabilities: Floats) -> Floats:
-    """The probability of the predicted class, (window,)."""
-    return np.asarray(np.exp(log_probabilities.max(axis=1)))
-
-
 def recording_votes(target: Target) -> Floats:
     """The share of check models that say each class of a window's recording, (window, class), mean over its windows."""
     classes = 1 + max(int(codes.max()) for codes in (*target.checks.values(), target.predicted))
@@ -101,7 +96,7 @@ def expected_accuracy(target: Target) -> dict[str, float]:
     check models that never adapt agree with a prediction, how many of all say its class of the recording, and whether
     most of them do.
     """
-    shares = {"confidence": confidence(target.log_probabilities).mean()}
+    shares = {"confidence": np.exp(target.log_probabilities.max(axis=1)).mean()}
     if target.checks:
         steady = [codes for name, codes in target.checks.items() if name.endswith(STEADY)]
         shares["agreement"] = np.mean([codes == target.predicted for codes in steady])
@@ -132,7 +127,7 @@ def estimates(
     usual = expected_range(accuracy, united, shift)
     expected = careful(usual, shift) if usual is not None and target.checks else usual
     plain: dict[str, Any] = without_nan({
-        "mean_confidence": float(confidence(shown).mean()),
+        "mean_confidence": float(np.exp(shown.max(axis=1)).mean()),
         "accuracy": accuracy, "window_agreement": united,
         "expected": expected and asdict(expected), "familiarity": dict(familiarity),
     })  # fmt: skip

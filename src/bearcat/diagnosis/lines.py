@@ -105,14 +105,9 @@ def envelope_spectra(signal: Floats, rate: float, rpm: float, last: float) -> Sp
     return Spectra(power, plan.turns, len(windows), kurtosis, loudness)
 
 
-def turns_in(signal: Floats, rate: float, rpm: float) -> float:
-    """How often the shaft turns in a recording."""
-    return signal.size / rate * rpm / 60
-
-
 def check_turns(signal: Floats, rate: float, rpm: float) -> None:
     """InputError where a recording holds too few turns of the shaft to be read alone."""
-    if (turns := turns_in(signal, rate, rpm)) < FEWEST_TURNS:
+    if (turns := signal.size / rate * rpm / 60) < FEWEST_TURNS:
         raise InputError(f"holds {turns:.1f} turns of the shaft, and {FEWEST_TURNS} are needed; record longer")
 
 

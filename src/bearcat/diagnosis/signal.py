@@ -36,7 +36,6 @@ from bearcat.diagnosis.lines import (
     last_order,
     levels_over_background,
     stacked,
-    turns_in,
 )
 from bearcat.diagnosis.physics import PhysicsEvidence, physics_evidence, required
 from bearcat.diagnosis.quality import Channel, check_quality, clipped_share, level_values, vibration_severity
@@ -132,7 +131,7 @@ def _measured(turning: Turning, rpm: float | None, bearing: Bearing | None, line
     levels = {name: float(np.median([row[name] for row in by_channel if name in row])) for name in by_channel[0]}
     spectra, turns = lines, None
     if first.rate is not None:
-        turns = None if rpm is None else turns_in(signal, first.rate, rpm)
+        turns = None if rpm is None else signal.size / first.rate * rpm / 60
         with suppress(InputError):  # no vibration, which the quality says
             spectra = lines or envelope_spectra(signal, first.rate, rpm or UNKNOWN_RPM, UNKNOWN_LAST)
     if spectra is not None:
