@@ -194,7 +194,7 @@ def _believed(recording: Observation, state: str, label: str | None) -> bool:
     the speed, nor by a model that is not to be used, nor where its class was not asked for.
     """
     network, physics, baseline = recording.network, recording.physics, recording.witnesses.baseline
-    if network is not None and label in network.probabilities and not recording.rule.includes(label):
+    if network is not None and label in network.probabilities and not recording.rule.includes(str(label)):
         return False
     usable = recording.witnesses.usable_network
     if physics is None:
