@@ -41,7 +41,7 @@ from bearcat.diagnosis.fusion import FEATURES, GeneralEvidence, Witnesses, fuse,
 from bearcat.diagnosis.physics import COEFFICIENTS, FEWEST, LINELESS, ONE, PhysicsEvidence, known_baseline, score
 from bearcat.diagnosis.quality import Channel
 from bearcat.diagnosis.signal import observe
-from bearcat.diagnosis.speed import SpeedCourse, SpeedEvidence
+from bearcat.diagnosis.speed import SpeedEvidence
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import write_atomically
 
@@ -71,7 +71,7 @@ def evidence_of(recording: Recording, bench: str) -> list[dict[str, Any]]:
     assert recording.bearing is not None
     without = bench if bench in LEFT_OUT else None
     channel = Channel(recording.origin, recording.signal, recording.rate)
-    observed = observe([channel], SpeedCourse(SpeedEvidence(recording.rpm)), recording.bearing, without)
+    observed = observe([channel], SpeedEvidence(recording.rpm), recording.bearing, without=without)
     if observed.physics is None:
         return []
     machine = recording.machine or f"{recording.domain} {recording.rpm}"

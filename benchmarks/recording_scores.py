@@ -28,10 +28,10 @@ from bearcat.diagnosis.decision import (
     Decision,
     decide,
 )
-from bearcat.diagnosis.judging import decide_together
+from bearcat.diagnosis.judging import UNITED, decide_together
 from bearcat.diagnosis.physics import state_of
 from bearcat.diagnosis.recording import CLAIMLESS, Diagnosis
-from bearcat.findings import SURE, UNITED
+from bearcat.findings import SURE
 from bearcat.report import Result
 
 PHYSICS, GENERAL, NETWORK = "physics alone", "general model alone", "network alone"

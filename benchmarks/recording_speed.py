@@ -117,14 +117,10 @@ def work(way: str, folder: Path) -> None:
         measured = find.find_measurements([file], model)
         return [each for found in measured for each in module.diagnose_measurement(found, model, given)]
 
-    from bearcat.diagnosis.recording import AlarmRule
-
     _, *named = WAYS[way]
     bearing, files = find_bearing("6205"), sorted((folder / "recordings").glob("*.wav"))
     model = models.open_model(folder / named[0]) if named else None
-    rule = None if model is None else AlarmRule.of(model.classes, None)
-    known = {"bearing": bearing} if model is None else {"bearing": bearing, "rule": rule}
-    given = module.Given(rpm=RPM, **known)
+    given = module.Given(rpm=RPM, bearing=bearing)
     for number, _ in enumerate(sys.stdin):
         found: Any = None
         wall, processor = time.perf_counter(), processor_time()

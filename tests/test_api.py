@@ -76,7 +76,7 @@ def test_physics_that_contradicts_the_model_refuses_it_everywhere(tmp_path):
     assert inner.decision.action == "alarm"  # a refused model does not count where lines speak
     assert "BPFI" in inner.line
     names = tuple(diagnosis.recording for diagnosis in adapted.recordings)
-    assert adapted.record.evidence.physics == PhysicsCheck(2, 2, names)
+    assert adapted.record.evidence.physics == PhysicsCheck(2, names)
     assert adapted.decision.action == "do not use"
     assert adapted.decision.expected is None  # the estimate is what physics contradicts
     assert "outvoted" in {finding.kind for finding in adapted.decision.findings}

@@ -17,6 +17,7 @@ from bearcat.deploy.find import Given, alone, found_recording
 from bearcat.diagnosis.decision import UNCLEAR
 from bearcat.diagnosis.lines import (
     DECIBELS,
+    FAMILY,
     FAULTS,
     SCALES,
     LineFamily,
@@ -34,7 +35,6 @@ from bearcat.diagnosis.lines import (
 from bearcat.diagnosis.physics import STATES, state_of
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
-from bearcat.findings import FAMILY
 from tests import pooled
 from tests.reference import diagnosis as slow
 

@@ -42,7 +42,7 @@ def witnesses(draw) -> Witnesses:
     )
     lines = st.builds(lines_of, levels, reference=st.floats(0, 15), kurtosis=st.floats(1, 50))
     physics, usual = draw(st.none() | lines), draw(st.none() | lines)
-    general = GeneralEvidence(named(draw(shares)), 1.0, 5) if physics and draw(st.booleans()) else None
+    general = GeneralEvidence(named(draw(shares))) if physics and draw(st.booleans()) else None
     shift, network = draw(st.sampled_from(("condition", "machine"))), None
     if physics is None or draw(st.booleans()):
         network = model_of(named(draw(shares)), shift=shift)
@@ -82,8 +82,7 @@ def test_a_line_that_was_always_there_is_no_alarm_and_a_new_one_is():
     assert always.decision.action != "alarm"
     assert (new.decision.action, new.state) == ("alarm", "outer race")
     assert new.severity == "clear, growing"
-    assert Baseline.of(usual, KNOWN).finding.values["levels"] == {"outer race": pytest.approx(13)}
-    assert Baseline.of(fresh, KNOWN).finding is None
+    assert "lines of baseline" not in {finding.kind for finding in new.findings}
 
 
 def test_known_good_recordings_speak_for_all_of_their_point_and_it_is_said_what_they_changed():
@@ -104,7 +103,6 @@ def test_a_quiet_majority_is_a_baseline_and_a_faulty_one_is_not():
     calm, loud = physics_of({}), physics_of({"outer race": 15.0})
     found = quiet_baselines([calm] * 5 + [loud], [True] * 5 + [False], ["pump"] * 6)
     assert found[5].change["outer race"] == pytest.approx(11)
-    assert found[0].recordings == 4
     assert quiet_baselines([loud] * 5 + [calm], [False] * 5 + [True], ["pump"] * 6) == [None] * 6
     assert quiet_baselines([calm] * 6, [True] * 6, list("abcdef")) == [None] * 6
     other = replace(calm, rpm=2 * calm.rpm)
@@ -117,7 +115,7 @@ def test_witnesses_who_disagree_are_never_healthy(found):
     diagnosis = decided("a", found)
     if found.network is None or found.physics is None:
         return
-    signal, model = fuse(found.of_signal), found.network.states
+    signal, model = fuse(replace(found, network=None)), found.network.states
     for heard in (signal, model):
         if max(heard.values()) >= 0.6 and max(heard, key=heard.get) != "healthy":
             assert diagnosis.state != "healthy"
@@ -133,7 +131,6 @@ def test_the_general_model_in_numpy_is_the_one_in_torch():
     pooled = np.exp(log.mean(axis=0) / model.pooled_temperature)
     expected = dict(zip(model.classes, (pooled / pooled.sum()).tolist(), strict=True))
     assert found.probabilities == pytest.approx(expected, abs=2e-4)
-    assert found.windows == len(windows)
 
 
 # What a reader of the code found, each of which had been called ok.

@@ -6,18 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.io import wavfile
 
 import bearcat
 from bearcat.data.channels import Declared, share_at_limits
-from bearcat.diagnosis.quality import Channel, check_quality, stopped, velocity_rms, vibration_severity
+from bearcat.diagnosis.quality import ZONES, Channel, check_quality, stopped, velocity_rms, vibration_severity
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
-from bearcat.findings import ZONES
-from tests.reference import levels as twin
-from tests.reference import quality as slow
 
 RATE = 12_800.0
 NOISE = np.random.default_rng(0).standard_normal(40_000)
@@ -72,11 +67,10 @@ def test_twice_the_stated_speed_is_no_mains_hum(hertz, hums):
     assert ("mains hum" in {finding.kind for finding in found.findings}) == hums
 
 
-@given(st.lists(st.integers(-12, 12), min_size=20, max_size=300), st.integers(-8, 12))
-@settings(max_examples=40, deadline=None)
-def test_clipping_agrees_with_its_slow_twin(values, limit):
-    samples = [float(min(value, limit)) for value in values]
-    assert share_at_limits(np.array(samples, dtype=np.float32)) == pytest.approx(slow.clipped(samples))
+def test_samples_at_the_limits_are_counted_where_they_are_far_more_than_those_beside_them():
+    clipped = np.clip(NOISE, -9, 2).astype(np.float32)
+    assert share_at_limits(clipped) == pytest.approx(np.mean(NOISE >= 2))
+    assert share_at_limits(np.round(100 * NOISE).astype(np.float32)) == 0
 
 
 def test_a_machine_stands_still_far_below_its_other_recordings():
@@ -101,13 +95,6 @@ def test_the_velocity_of_tones_is_known():
         (outside, "m/s²", 3.0, 1e-2), (speed, "mm/s", 2.0, 1e-3),
     ):  # fmt: skip
         assert velocity_rms(signal, RATE, unit) == pytest.approx(expected, rel=tolerance)
-
-
-def test_the_velocity_agrees_with_its_slow_twin():
-    rate, low = 2048.0, 10.0
-    signal = np.random.default_rng(0).standard_normal(1100)
-    expected = twin.velocity_rms(signal.tolist(), rate, signal.size, low, 1000.0)
-    assert velocity_rms(signal, rate, "m/s²", low) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(("group", "mounting"), ZONES)

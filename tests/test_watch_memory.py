@@ -265,7 +265,7 @@ def test_clear_growth_is_an_alarm_before_there_is_a_baseline_and_is_not_learnt()
     assert run(memory, random, range(10)) == []
     assert run(memory, random, range(10, 20), band_4=4.0) == [], "which other days may explain"
     assert run(memory, random, range(20, 30), band_4=9.0, outer_race=9.0) == ["alarm"]
-    assert memory.status.baseline.startswith("baseline: 20 of 30 recordings; judged as diagnose does")
+    assert memory.status.baseline.startswith("baseline: 20 of 30 recordings")
     assert memory.status.p_value is None
 
 

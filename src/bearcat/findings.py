@@ -25,17 +25,9 @@ MOST_REASONS = 2  # of a recording
 class Finding:
     """One thing that was noticed. `values` are plain: numbers, names, and lists of them."""
 
-    kind: str  # one of SENTENCES
+    kind: str  # one of SENTENCES; of a file of another version perhaps another
     severity: Severity
     values: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.kind not in SENTENCES:
-            raise ValueError(f"the kind of a finding cannot be {self.kind!r:.40}")
-
-    @property
-    def rank(self) -> int:
-        return SEVERITIES.index(self.severity)
 
     def but(self, severity: Severity) -> Finding:
         """The same with another severity."""
@@ -44,7 +36,7 @@ class Finding:
 
 def highest(findings: Iterable[Finding]) -> str:
     """The highest severity; `ok` where nothing was noticed."""
-    return SEVERITIES[max((finding.rank for finding in findings), default=0)]
+    return max((finding.severity for finding in findings), key=SEVERITIES.index, default="ok")
 
 
 def unique(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -63,57 +55,19 @@ def most_severe(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == worst and worst in ("check", "alarm")][:MOST_REASONS]
 
 
-# The thresholds of all findings and decisions, with their sources. How lines, speeds and spectra are searched is no
-# threshold of a finding, and stands where it is done.
-
-# A model (docs/trust.md). Expected accuracy and its lower end to use it; below POOR it is not to be used.
-GOOD, SAFE, POOR = 0.95, 0.75, 0.6
-LEARNT = 0.2  # of the way from chance to certainty on the source, below which a model is called useless
-FEWEST_WINDOWS = 20  # of the source: fewer, all right, are no sign that nothing was learnt
-FEWEST_COMPARED = 2  # recordings that physics can diagnose, from which on it may outvote a model
-ENOUGH = 3  # labelled recordings, all of them right, that confirm an estimate
-SLACK = 0.02  # a window in fifty, by which check models may agree less with an adapted model
+# Thresholds of findings that several modules apply; those of one module stand there.
 
 # A diagnosis (docs/trust.md, fitted with its coefficients by benchmarks/fusion.py).
 SURE = 0.6  # probability of a fault from which on it is named, which is an alarm
-CERTAIN = 0.9  # probability of any fault from which on it is an alarm whose type is unclear
-SAFE_FAULT = 0.15  # probability of a fault above which a recording is not called healthy: a missed fault costs more
-ANCHOR = 0.95  # probability of a fault by the signal alone, from which on it labels a recording of a target
-UNITED = 0.7  # share of a recording's windows that must agree before it is called ok
 
-# Lines, in dB (docs/diagnose.md; FAMILY on simulated and public recordings).
-CLEAR, VERY_CLEAR = 12.0, 20.0  # of the strongest line, from which on it is clear, and strong
+# Lines, in dB (docs/diagnose.md).
 GROWN = 6.0  # above the baseline, from which on lines are said to grow
-FALLEN = 10.0  # below the baseline, from which on levels are to be checked
-USUAL_LINE = 12.0  # a line of a baseline that is worth saying
-FAMILY = 8.5  # lines of an unknown bearing above other orders, from which on they are an alarm
 LOUDER = 3.0  # by which a neighbour must be louder to own a line: sensors and their mounting differ by less
 SHOWN_LINE = 3.0  # above what reference lines reach, from which on a neighbour shows a line
 
 # Impulsiveness: the kurtosis of an envelope. Noise has 2, healthy machines up to 2.9 (simulated) and 3.4 (HIT-SM).
 IMPULSIVE = 4.0
-AS_IMPULSIVE = 1.2  # times the kurtosis of known good recordings, up to which it is as usual
-
-# A recording (docs/diagnose.md).
 CLIPPED, CLIPPED_MUCH = 1e-4, 0.01  # share of samples at the limits that asks for a check, and that is beyond use
-STILL, STUCK = 64, 0.001  # samples in a row of one value; the share in such runs, and of gaps, to be checked
-HUM = 0.99  # share of the power at multiples of the mains' frequency
-EMPTY, EDGE = 1e-4, 0.7  # power density beside the octave below that is nothing; the share of the range usual for that
-STEPS, REACH = 3.0, 24  # of the converter: root mean square and range of its own noise are below
-# Root mean square of a machine that runs, by unit.
-LEAST_RMS = {"g": 0.002, "m/s²": 0.02, "m/s^2": 0.02, "m/s2": 0.02, "mg": 2.0}
-STOPPED, FEWEST_BESIDE = 30.0, 3  # dB below the median of so many other recordings of the point
-
-# A speed (docs/diagnose.md).
-OVERWHELMING = 30.0  # dB of a shaft line that overrules a stated speed
-OTHER_SPEED = 0.03  # by which a speed channel may differ from what is stated or measured
-
-# Velocities in mm/s at which zones B, C and D begin, by group of machines and mounting: ISO 20816-3:2022, as before in
-# ISO 10816-3. Group 1: above 300 kW, or motors with a shaft height of 315 mm or more; group 2: from 15 kW on.
-ZONES = {
-    (1, "rigid"): (2.3, 4.5, 7.1), (1, "flexible"): (3.5, 7.1, 11.0),
-    (2, "rigid"): (1.4, 2.8, 4.5), (2, "flexible"): (2.3, 4.5, 7.1),
-}  # fmt: skip
 
 
 # All wording of findings: a text, in which values stand by name, or a function of the values, for each kind.
@@ -121,11 +75,6 @@ ZONES = {
 Values = Mapping[str, Any]
 RUNNING = "check sensor and cable, and whether the machine runs"
 LOOK = "look at the machine, then acknowledge"
-UNLIKE = {  # why a channel is no vibration
-    "constant": "does not change",
-    "slow": "changes slowly, as temperature or load do",
-    "pulses": "stands at one level with pulses to one side, as a tachometer does",
-}
 # What the accuracy to expect has been tested on, and what not, by the kind of past runs.
 TESTED = {
     "condition": "tested on other loads and speeds, not on other bearings",
@@ -139,7 +88,9 @@ TESTED = {
 
 def sentence(finding: Finding) -> str:
     """The finding in words: a part of a sentence, which begins in lower case and ends without a full stop."""
-    words = SENTENCES[finding.kind]
+    words = SENTENCES.get(finding.kind)
+    if words is None:
+        return finding.kind
     return words.format(**finding.values) if isinstance(words, str) else words(finding.values)
 
 
@@ -173,74 +124,24 @@ def _fault_line(values: Values) -> str:
     return f"{line_words(values)} ({values['clarity']}{change})"
 
 
-def _physics_contradicts(values: Values) -> str:
-    return f"physics finds {values['state']} ({line_words(values)})" if "line" in values else "physics finds no fault"
-
-
 def _unknown_bearing(values: Values) -> str:
-    parts = []
-    if values["shaft_multiple"] is not None:
-        off = values["order"] / values["shaft_multiple"] - 1
-        parts.append(f"{values['shaft_multiple']} × shaft, at a speed {100 * off:+.1f} % from the one used")
-    for part in ("outer race", "inner race"):
-        if names := values["bearings"][part]:
-            parts.append(f"{part} of {', '.join(names[:2])}{', …' * (len(names) > 2)}")
-    explained = f"explained by {' or '.join(parts)}" if parts else "no bearing of the table explains it"
+    shaft = values["shaft_multiple"]
+    parts = [] if shaft is None else [f"{shaft} × shaft, at a speed that is a little off"]
+    parts += [f"{part} of {', '.join(names)}" for part, names in values["bearings"].items() if names]
     strikes = "strikes {order:.2f} times a turn ({hertz:.1f} Hz, {level:.0f} dB above other orders)".format(**values)
-    return f"{strikes}; {explained}"
+    return f"{strikes}; explained by {' or '.join(parts) or 'no bearing of the table'}"
 
 
 def _wrong_speed(values: Values) -> str:
-    used = {
-        "measured": "; {rpm:.0f} rpm is used",
-        "fault lines": ", and is made of strikes; {corrected:.0f} rpm, which they fit, is used",
-        "trusted": ", which is kept",
-        "fits": ", which is kept: lines of the bearing fit it",
-    }
-    line = "the shaft line is at {rpm:.0f} rpm ({level:.0f} dB), not at the stated {stated:.0f} rpm"
-    return (line + used[values["used"]]).format(**values)
-
-
-def _multiple_of_speed(values: Values) -> str:
-    times, stated = values["multiple"], values["stated"]
-    what = f"{times:.0f} × " if times > 1 else f"1/{1 / times:.0f} of "
-    line = f"no line at the stated {stated:.0f} rpm, and one of {values['level']:.0f} dB that says {what}it"
-    return f"{line}; {stated:.0f} rpm is used; check whether it is right"
-
-
-def _standing_still(values: Values) -> str:
-    below = "nothing beside" if values["below"] is None else f"{values['below']:.0f} dB below"
-    return f"the machine stands still: {below} its other {values['recordings']} recordings; check whether it runs"
-
-
-def _statements_differ(values: Values) -> str:
-    rpm, bearing = "{stated:g} rpm and the given {given:g} rpm differ", "bearing ({stated}) and the given one differ"
-    what = {"rpm": rpm, "bearing": bearing}[values["about"]].format(**values)
-    return f"the stated {what}: the stated counts"
+    used = values.get("corrected", values["stated"])
+    line = "the shaft line is at {rpm:.0f} rpm ({level:.0f} dB), not at the stated {stated:.0f} rpm".format(**values)
+    return f"{line}; {used:.0f} rpm is used"
 
 
 def _usual_lines(values: Values) -> str:
     levels = ", ".join(f"{fault} {level:.0f} dB" for fault, level in values["levels"].items())
     lines = f"{values['of']} already show {f'lines: {levels}' if levels else 'faint lines'}"
     return f"{lines}; without these recordings: {values['without']}" if "without" in values else lines
-
-
-def _nothing_learnt(values: Values) -> str:
-    right, chance = percent(values["right"], ".0f"), percent(values["chance"], ".0f")
-    return (
-        f"it learnt nothing of use: {right} of held-out source windows are right, chance is {chance}; check labels,"
-        " channel and rate of the source, or train for longer"
-    )
-
-
-def _label_recordings(values: Values) -> str:
-    names = f", such as {', '.join(values['recordings'])}" if values["recordings"] else ""
-    return f"label {'more' if values['labelled'] else 'some'} recordings{names}"
-
-
-def _no_fault(values: Values) -> str:
-    many, high = count(values["recordings"], "recording"), percent(values["high"], ".0f")
-    return f"no fault was found in {many}; up to {high} of such may be faulty all the same"
 
 
 def _baseline_change(values: Values) -> str:
@@ -250,26 +151,16 @@ def _baseline_change(values: Values) -> str:
     return f"{what} {values['decibels']:.0f} dB above {usual}"
 
 
-def _baseline_incomplete(values: Values) -> str:
-    recordings, days = values["wanted"] - values["recordings"], values["of_days"] - values["days"]
-    there, missing = [], []
-    if recordings > 0 or days <= 0:
-        there.append(f"{values['recordings']} of {values['wanted']} recordings")
-        missing.append(count(max(recordings, 1), "more recording"))
-    if days > 0:
-        there.append(f"{values['days']:.1f} of {values['of_days']:g} days")
-        missing.append(f"{max(days, 0.1):.1f} more days")
-    so_far = f"baseline: {', '.join(there)}; judged as diagnose does"
-    return f"{so_far}; change is judged after {' and '.join(missing)}"
-
-
 Words = Mapping[str, str | Callable[[Values], str]]
 # No signal.
 _SILENT: Words = {
     "constant": "the sensor gives no signal: all samples are {value:g}; check sensor and cable",
     "few values": "the sensor gives no signal: {values} different values only; " + RUNNING,
     "sensor noise": "the sensor gives no signal: {rms:.2g} {unit} is noise of the sensor; " + RUNNING,
-    "standing still": _standing_still,
+    "standing still": lambda values: (
+        f"the machine stands still: {values['below'] or math.inf:.0f} dB below its other {values['recordings']}"
+        " recordings; check whether it runs"
+    ),
 }
 # What is derived from the witnesses whenever a recording is decided.
 _DERIVED: Words = {
@@ -280,10 +171,12 @@ _DERIVED: Words = {
         "no lines of an unknown bearing stand out (strongest at {order:.2f} × shaft, {level:.0f} dB above other"
         " orders); name the bearing to be sure"
     ),
-    "zone": "{written} ({low:g}–{high:g} Hz) is zone {zone} of ISO 20816-3 (group {group}, {mounting})",
+    "zone": "{velocity:.2f} mm/s ({low:g}–{high:g} Hz) is zone {zone} of ISO 20816-3 (group {group}, {mounting})",
     "no zone": "no zone of ISO 20816-3: {missing}",
     "unfamiliar": "unlike anything the model was adapted to",
-    "physics contradicts": _physics_contradicts,
+    "physics contradicts": lambda values: (
+        f"physics finds {values['state']} ({line_words(values)})" if "line" in values else "physics finds no fault"
+    ),
     "model contradicts": "the model says {state}",
     "refused model": "the model is not to be used",
     "impulsive without line": "something strikes at no fault line",
@@ -306,9 +199,7 @@ _OBSERVED: Words = {
     "clipped": lambda values: f"{percent(values['share'], '.2g')} of the samples are clipped; record with less gain",
     "dropouts": lambda values: f"{percent(values['share'], '.2g')} of the samples are dropouts; check the cable",
     "gaps": "{samples} of {of} samples are NaN or infinite and were interpolated; check logger and cable",
-    "no vibration": lambda values: (
-        f"the signal {UNLIKE[values['like']]}; if it is no vibration, choose another channel"
-    ),
+    "no vibration": "the signal is unlike a vibration ({like}); if it is none, choose another channel",
     "band limited": (
         "nothing is above {hertz:.0f} Hz: filtered, or brought from a lower rate to {rate:g} Hz; check the rate"
     ),
@@ -317,14 +208,17 @@ _OBSERVED: Words = {
     "speed not found": "the speed is not known and was not found in the signal; give it (--rpm)",
     "varying speed": lambda values: f"the speed varies by ± {percent(values['share'], '.0f')} within the recording",
     "wrong speed": _wrong_speed,
-    "multiple of speed": _multiple_of_speed,
+    "multiple of speed": (
+        "no line at the stated {stated:.0f} rpm, and one of {level:.0f} dB at {multiple:.2g} × it; {stated:.0f} rpm is"
+        " used; check whether it is right"
+    ),
     "speed channel differs": "the speed channel says {channel:.0f} rpm, and {rpm:.0f} rpm is used; check both",
     "impossible speed": "its own speed of {rpm:g} rpm is impossible, and is ignored",
     "other speed": "it says that it turns at {own:g} rpm, and {given:g} rpm counts",
     "own speed counts": (
         "its own {own:g} rpm counts, and not the given {given:g} rpm; leave the speed out, or correct it in a manifest"
     ),
-    "statements differ": _statements_differ,
+    "statements differ": "the stated {about} ({stated}) and the given one differ: the stated counts",
     "no baseline": "no healthy recording of this point at this speed was named, so there is no baseline",
     "no lines read": "no physics check: {problem}",
     "measured speed": "nobody says its speed; the model is given the measured {rpm:.0f} rpm",
@@ -336,7 +230,10 @@ _OBSERVED: Words = {
 }
 _OF_MODEL: Words = {
     "training broke down": "training broke down: the loss became NaN or infinite",
-    "nothing learnt": _nothing_learnt,
+    "nothing learnt": lambda values: (
+        f"it learnt nothing of use: {percent(values['right'], '.0f')} of held-out source windows are right, chance is"
+        f" {percent(values['chance'], '.0f')}; check labels, channel and rate of the source, or train for longer"
+    ),
     "one class": "every target window is called '{label}'",
     "outvoted": (
         "physics names another fault on {missed} of {compared} recordings; diagnose these with bearcat diagnose"
@@ -344,12 +241,12 @@ _OF_MODEL: Words = {
     "no confidence": "its confidences are not numbers",
     "low accuracy": "the expected accuracy is too low",
     "labelled": "{right} of {recordings} labelled recordings are diagnosed correctly",
-    "label recordings": _label_recordings,
+    "label recordings": lambda values: (
+        f"label recordings{', such as ' * bool(values['recordings'])}{', '.join(values['recordings'])}"
+    ),
     "tested on": lambda values: TESTED[values["shift"]],
-    "physics differs": "physics differs on {contradicted} of {compared} recordings",
     "no check models": "no check models could be fitted, so the estimate rests on confidence alone",
     "not calibrated": "confidence is not calibrated",
-    "no fault among recordings": _no_fault,
 }
 # Of a point of a machine over time.
 _WATCHED: Words = {
@@ -364,7 +261,10 @@ _WATCHED: Words = {
     "quieter": "{decibels:.0f} dB below what is usual: check sensor, mounting and load",
     "not comparable": "nothing was measured that can be compared with its baseline",
     "too few turns": "{turns:.1f} turns of the shaft so far, and {wanted} are needed",
-    "baseline incomplete": _baseline_incomplete,
+    "baseline incomplete": (
+        "baseline: {recordings} of {wanted} recordings, {days:.1f} of {of_days:g} days; judged as diagnose does until"
+        " it is complete"
+    ),
     "baseline restarted": "what is usual is learnt anew",
     "baseline with lines": lambda values: f"{_usual_lines({**values, 'of': 'its baseline'})}; {LOOK}",
     "doubted baseline": lambda values: (

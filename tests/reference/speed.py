@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 
@@ -38,30 +36,3 @@ def score(levels: np.ndarray, spacing: float, seconds: float, hertz: float) -> t
     thirds = [number / 3 for number in range(1, 12) if number % 3]
     between = max(read(halves, ground, 30.0), read(thirds, ground, 30.0))
     return read([1.0, 2.0, 3.0, 4.0, 5.0], 6.0, 30.0) - between, first
-
-
-def struck(levels: np.ndarray, spacing: float, places: list[float]) -> float:
-    """Mean of the levels at places in Hz, between 0 and 14 dB above 3 dB."""
-    return math.fsum(min(max(highest(levels, spacing, place) - 3, 0.0), 14.0) for place in places) / len(places)
-
-
-def fault_score(bands: list[np.ndarray], spacing: float, hertz: float, orders: dict[str, float]) -> float:
-    """Of one speed, before the median over all speeds is taken off."""
-    inner, outer, ball, cage = orders["BPFI"], orders["BPFO"], 2 * orders["BSF"], orders["FTF"]
-    scores = []
-    for levels in bands:
-
-        def read(*multiples: float, levels: np.ndarray = levels) -> float:
-            return struck(levels, spacing, [multiple * hertz for multiple in multiples])
-
-        def gaps(order: float, read=read) -> float:
-            return read(0.5 * order, 1.5 * order, 2.5 * order) / 2
-
-        def sides(order: float, side: float) -> list[float]:
-            return [order - side, order + side, 2 * order - side, 2 * order + side]
-
-        scores.append(read(inner, 2 * inner, 3 * inner, *sides(inner, 1)) - gaps(inner))
-        scores.append(read(ball, 2 * ball, 3 * ball, *sides(ball, cage)) - gaps(ball))
-        of_others = read(*sides(outer, outer / inner)) + read(*sides(outer, cage * outer / ball))
-        scores.append(read(outer, 2 * outer, 3 * outer) - gaps(outer) - of_others)
-    return max(scores)

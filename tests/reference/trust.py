@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-import numpy as np
-
 Rows = Sequence[Sequence[float]]
 
 
@@ -55,51 +53,6 @@ def pooled(log_probabilities, temperature: float = 1.0) -> tuple[list[float], fl
     return probabilities, agreeing / count
 
 
-def temperature(recordings, accuracy: float) -> float:
-    """Of a fine grid, where recordings expect nearest to this share of windows to be right."""
-    windows = sum(len(recording) for recording in recordings)
-
-    def expected(temperature: float) -> float:
-        total = 0.0
-        for recording in recordings:
-            probabilities = pooled(recording, temperature)[0]
-            for window in recording:  # right if the recording is of the class that the window was given
-                total += probabilities[list(window).index(max(window))]
-        return total / windows
-
-    grid = (math.exp(step / 100) for step in range(461))
-    return min(grid, key=lambda place: abs(expected(place) - accuracy))
-
-
-def moved_centres(points, recording, centres, start, own, rounds=30):
-    """EM by the book. Likelihood of recording r under class c: exp(−|m_r − (μ_c + o + a_c)|² / 2σ²) π_c."""
-    points, centres, classes = list(map(np.array, points)), list(map(np.array, centres)), range(len(centres))
-    members = [
-        [point for point, number in zip(points, recording, strict=True) if number == name]
-        for name in sorted(set(recording))
-    ]
-    means = [sum(rows) / len(rows) for rows in members]
-    squares = [((point - mean) ** 2).mean() for mean, rows in zip(means, members, strict=True) for point in rows]
-    variance = max(sum(squares) / len(squares), 1e-6)
-    offset, apart, shares = np.array(start), [0 * centre for centre in centres], [1 / len(centres) for _ in classes]
-    for _ in range(rounds):
-        chances = []
-        for mean in means:
-            away = [((mean - centres[c] - offset - apart[c]) ** 2).sum() for c in classes]
-            likely = [math.log(max(shares[c], 1e-6)) - away[c] / (2 * variance) for c in classes]
-            likely = [math.exp(value - max(likely)) for value in likely]
-            chances.append([value / sum(likely) for value in likely])
-        counts = [sum(chance[c] for chance in chances) for c in classes]
-        shares = [(count + 0.1) / (sum(counts) + 0.1 * len(centres)) for count in counts]
-        recordings = list(zip(means, chances, strict=True))
-        offset = sum(chance[c] * (mean - centres[c] - apart[c]) for mean, chance in recordings for c in classes)
-        offset = offset / len(means)
-        if own:
-            moved = [sum(chance[c] * (mean - centres[c] - offset) for mean, chance in recordings) for c in classes]
-            apart = [moved[c] / (counts[c] + 1) for c in classes]
-    return [(centres[c] + offset + apart[c]).tolist() for c in classes]
-
-
 def interval(evidence, past, near, fewest, shares):
     """Quantiles of past truths; a run counts exp(−(d / near)² / 2) / (runs of its group), nothing beyond 3 · near."""
     runs = [(math.dist(row[:-1], evidence), row[-1], 1 / len(rows)) for rows in past.values() for row in rows]
@@ -116,15 +69,4 @@ def interval(evidence, past, near, fewest, shares):
             reached += weight / total
             places += [truth] if reached >= share - 1e-9 else []
         found.append(places[0] if places else weighted[-1][0])
-    return found
-
-
-def votes(checks, recording, classes):
-    """For each window the share of (check model, window of its recording) pairs that say each class."""
-    found = []
-    for name in recording:
-        said = [
-            code for predicted in checks.values() for code, of in zip(predicted, recording, strict=True) if of == name
-        ]
-        found.append([said.count(code) / len(said) for code in range(classes)])
     return found

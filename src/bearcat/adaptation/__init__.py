@@ -37,7 +37,6 @@ from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.speed import reading_speed
 from bearcat.errors import InputError
 from bearcat.fast.device import chosen_device
-from bearcat.findings import ANCHOR
 from bearcat.methods import DEFAULT_RECIPE
 from bearcat.methods.matching import MatchClusters
 from bearcat.methods.transforms import has_several_states, state_codes, without_own_benches
@@ -47,6 +46,7 @@ from bearcat.settings import PRIOR, AdaptRequest, pairs, to_plain
 from bearcat.storage import cache_folder, digest_json, row_identity
 
 Made = TypeVar("Made")
+ANCHOR = 0.95  # probability of a fault by the signal alone, from which on it labels a recording of a target
 
 
 @dataclass(frozen=True)

@@ -38,13 +38,12 @@ from bearcat.data.tasks import UNKNOWN, SplitTask
 from bearcat.data.windows import specimen_counts
 from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.accuracy import MOST_WINDOWS, Target, check_predictions, estimates, representations
-from bearcat.diagnosis.decision import LabelCheck, ModelEvidence, decide
+from bearcat.diagnosis.decision import ENOUGH, LabelCheck, ModelEvidence, decide
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.pooling import KEPT_WINDOWS, Familiarity, fit_familiarity, pooled_temperature
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError, suggest
 from bearcat.fast.device import padded_stack
-from bearcat.findings import ENOUGH
 from bearcat.methods.target_calibration import updated_temperature
 from bearcat.record import (
     DataSizes,
@@ -201,9 +200,6 @@ def _estimates(
         known.target_test[tested], tested_in[tested],
     )  # fmt: skip
     unfamiliar = familiarity.unfamiliar(features, known.target_test)
-    strange = np.concatenate([familiarity.unfamiliar(train_features, known.target_train)[kept], unfamiliar[tested]])
-    recording = np.concatenate([known.train_recording[kept], tested_in[tested]])
-    familiarity = familiarity.covering([strange[recording == number].mean() for number in np.unique(recording)])
     predicted = np.unique(target.predicted)
     alone = len(predicted) == 1 and predicted[0] != known.healthy and len(np.unique(tested_in)) > 1
     values, evidence = estimates(
@@ -326,7 +322,7 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     decision = decide(replace(evidence, uncertain=unlabelled))
     earlier = 1.0 if record.labelled is None else record.labelled.temperature_factor
     factor = _temperature_factor(predictions, truth, record.data.classes)
-    rule = AlarmRule.of(record.data.classes, prior=record.settings.prior)
+    rule = AlarmRule(prior=record.settings.prior)
     tempered = [replace(diagnosis.tempered(factor / earlier), rule=rule) for diagnosis in record.recordings]
     recordings = tuple(decide_together(tempered, decision.action))
     labelled = LabelledRecordings(len(truth), right, factor)

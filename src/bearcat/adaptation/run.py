@@ -177,7 +177,7 @@ def _decided(
     """
     classes, windows = record.data.classes, library.windows(spec, spec.task.target).recordings
     codes, healthy = references(spec.mix, windows, classes, spec.task.target), healthy_class(classes)
-    rule, marked = AlarmRule.of(classes, prior=spec.prior), list[Observation]()
+    rule, marked = AlarmRule(prior=spec.prior), list[Observation]()
     for observation in observations:
         witnesses = observation.witnesses
         if witnesses.network is not None and observation.recording in unknown:
@@ -188,11 +188,8 @@ def _decided(
     )
     evidence = record.evidence
     labels = [recording.nearest for recording in recordings if recording.nearest is not None]
-    evidence = replace(
-        evidence, physics=physics_check(recordings), recordings=len(recordings),
-        faulty=None if healthy is None else sum(label != healthy for label in labels),
-        one_class=evidence.one_class if all(label == evidence.one_class for label in labels) else None,
-    )  # fmt: skip
+    one_class = evidence.one_class if all(label == evidence.one_class for label in labels) else None
+    evidence = replace(evidence, physics=physics_check(recordings), one_class=one_class)
     decision = decide(evidence)
     diagnoses = tuple(decide_together(recordings, decision.action))
     return replace(record, decision=decision, evidence=evidence, recordings=diagnoses)

@@ -38,7 +38,7 @@ from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk, known_baselin
 from bearcat.diagnosis.quality import Channel, clipped_share
 from bearcat.diagnosis.recording import Diagnoses, Observation
 from bearcat.diagnosis.signal import observe
-from bearcat.diagnosis.speed import SpeedCourse, beginning_of, speed_course, speed_of_channel
+from bearcat.diagnosis.speed import SpeedEvidence, beginning_of, speed_course, speed_of_channel
 from bearcat.errors import InputError, bug
 from bearcat.findings import CLIPPED_MUCH, SHOWN_LINE, Finding
 from bearcat.settings import DiagnoseRequest
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 History = Mapping[str | None, Sequence[PhysicsEvidence]]  # of recordings known to be healthy, by point
 
 Recorded = str | Path | NDArray[Any]  # a file, a folder, a manifest, or a signal (time,)
+Course = tuple[SpeedEvidence, NDArray[np.float64] | None]  # of a recording's speed, and its track if that varies
 Examined = tuple[list[Observation], list[str]]  # an observation of each point; notes on the channels
 
 
@@ -190,7 +191,7 @@ def _unusable(name: str, error: InputError | OSError) -> Observation:
 
 def _measure(point: FoundPoint, given: Given, speed: FoundRecording | None) -> Observation:
     """Reads the axes of a point: speed, fault lines, levels, and what is stated about it."""
-    noticed, channels, courses = given.differences(point.recordings[0]), list[Channel](), list[SpeedCourse]()
+    noticed, channels, courses = given.differences(point.recordings[0]), list[Channel](), list[Course]()
     bearing = next(filter(None, map(given.bearing_of, point.recordings)), None)
     orders = None if bearing is None else bearing.orders()
     for found in point.recordings:
@@ -201,12 +202,12 @@ def _measure(point: FoundPoint, given: Given, speed: FoundRecording | None) -> O
         channels.append(Channel(recording.origin, recording.signal, rate, unit, recording.gaps, rpm, declared))
         tacho = _tacho(recording, speed, given, rpm)
         courses.append(speed_course(recording.signal, rate, orders, rpm, given.trust_speed, tacho))
-    course = max(courses, key=lambda course: course.clarity)  # axes of one bearing have one speed
-    observed = observe(channels, course, bearing, given.without, given.measured, given.search is not False)
-    doubts, problem, first = list(course.evidence.findings), observed.no_lines, point.recordings[0]
+    measured, track = max(courses, key=lambda course: course[0].clarity)  # axes of one bearing have one speed
+    observed = observe(channels, measured, bearing, track, given.without, given.measured, given.search is not False)
+    doubts, problem, first = list(measured.findings), observed.no_lines, point.recordings[0]
     if problem is not None and problem.field is None:
         noticed.append(Finding("no lines read", "remark", {"problem": str(problem)}))
-    elif problem is not None and problem.field == "rpm" and course.evidence.rpm is None:
+    elif problem is not None and problem.field == "rpm" and measured.rpm is None:
         doubts.append(Finding("speed not found", "check"))
     noticed += [doubt.but("remark") if given.trust_speed else doubt for doubt in doubts]
     folder, named = split_name(first.origin, first.path)[0], split_name(point.name, first.path)[2]
@@ -269,8 +270,9 @@ def _beside_each_other(points: Sequence[Observation]) -> list[Observation]:
     for point, excesses, louder in zip(points, lines, cross_talk(lines), strict=True):
         for fault in sorted(louder, key=lambda fault: excesses[fault].excess):
             if excesses[fault].excess >= SHOWN_LINE:
-                owner = points[louder[fault].owner].recording.rpartition("#")[2]
-                values = {"fault": fault, "decibels": louder[fault].decibels, "owner": owner}
+                decibels, owner = louder[fault]
+                name = points[owner].recording.rpartition("#")[2]
+                values = {"fault": fault, "decibels": decibels, "owner": name}
                 physics = point.physics and point.physics.without_lines(fault)
                 point = replace(
                     point, witnesses=replace(point.witnesses, physics=physics, general=None),

@@ -89,7 +89,7 @@ class Given:
     search: bool | None = None  # look for lines of any bearing if a recording's is unknown; None: without a model
     channel: str | None = None
     channels: str | None = None  # of a file: axes of one bearing (together) or of several bearings (apart)
-    rule: AlarmRule | None = None
+    rule: AlarmRule = field(default_factory=AlarmRule)
     trust_speed: bool = False  # a stated speed is not checked
     declared: Declared = field(default_factory=Declared)  # unit, group and mounting, for the zone of ISO 20816-3
     measured: bool = False  # keep levels and spectra, also of recordings that are too short to be diagnosed
@@ -114,7 +114,7 @@ class Given:
         bearing, search = asked_bearing(request.bearing)
         return Given(
             request.rate, rpm, speed, bearing, search or None, request.channel, request.channels,
-            AlarmRule.of(classes, request.alarm or None, request.prior), request.trust_speed,
+            AlarmRule(request.alarm, request.prior).checked(classes), request.trust_speed,
             Declared(request.unit, request.group, request.mounting),
         )  # fmt: skip
 

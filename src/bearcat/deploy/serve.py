@@ -121,11 +121,11 @@ def answer(model: Predictor | None, path: Path, query: Mapping[str, str], reques
 
 def _describe(model: Predictor | None, request: ServeRequest, watched: bool) -> dict[str, Any]:
     """The model's input, classes and recommendation, and what this server accepts."""
-    rule, of_model = AlarmRule.of(() if model is None else model.classes, request.alarm), dict[str, Any]()
+    rule, of_model = AlarmRule(request.alarm).checked(() if model is None else model.classes), dict[str, Any]()
     if model is not None:
         decision = asdict(model.decision) | {"sentence": model.decision.sentence}
         of_model = {"decision": decision, "preparation": asdict(model.preparation)}
-        of_model |= {"classes": list(model.classes), "alarms": sorted(rule.classes)}
+        of_model |= {"classes": list(model.classes), "alarms": sorted(filter(rule.includes, model.classes))}
     return {
         "formats": list(FORMATS), "bearings": list(BEARINGS), "bearcat": __version__, "fleet": watched,
         "limits": {name: getattr(request, name) for name in ("max_bytes", "timeout", "concurrency")},

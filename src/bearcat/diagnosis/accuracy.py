@@ -7,7 +7,7 @@ lacks classes. What such agreement was worth is read from past runs: past_runs.j
 runs (dataset, input, mix of classes), their evidence and the share of windows that were right
 (`python benchmarks/past_runs.py`).
 
->>> past_accuracy({"consensus": 1.0, "votes": 0.9, "agreement": 0.85, "window_agreement": 0.99}, "condition")
+>>> past_accuracy({"consensus": 1.0, "votes": 0.9, "agreement": 0.85, "window_agreement": 0.99}, past_runs("condition"))
 Estimate(value=1.0, low=0.97, high=1.0)
 >>> check_predictions(source, labels, target, recording, windows)["linear"]
 """
@@ -76,11 +76,6 @@ class Target:
         return np.asarray(self.log_probabilities.argmax(axis=1))
 
 
-def confidence(log_probabilities: Floats) -> Floats:
-    """The probability of the predicted class, (window,)."""
-    return np.asarray(np.exp(log_probabilities.max(axis=1)))
-
-
 def recording_votes(target: Target) -> Floats:
     """The share of check models that say each class of a window's recording, (window, class), mean over its windows."""
     classes = 1 + max(int(codes.max()) for codes in (*target.checks.values(), target.predicted))
@@ -101,7 +96,7 @@ def expected_accuracy(target: Target) -> dict[str, float]:
     check models that never adapt agree with a prediction, how many of all say its class of the recording, and whether
     most of them do.
     """
-    shares = {"confidence": confidence(target.log_probabilities).mean()}
+    shares = {"confidence": np.exp(target.log_probabilities.max(axis=1)).mean()}
     if target.checks:
         steady = [codes for name, codes in target.checks.items() if name.endswith(STEADY)]
         shares["agreement"] = np.mean([codes == target.predicted for codes in steady])
@@ -132,23 +127,20 @@ def estimates(
     usual = expected_range(accuracy, united, shift)
     expected = careful(usual, shift) if usual is not None and target.checks else usual
     plain: dict[str, Any] = without_nan({
-        "mean_confidence": float(confidence(shown).mean()),
+        "mean_confidence": float(np.exp(shown.max(axis=1)).mean()),
         "accuracy": accuracy, "window_agreement": united,
         "expected": expected and asdict(expected), "familiarity": dict(familiarity),
     })  # fmt: skip
+    classes = np.unique(labels)
+    share = float(np.mean([right[labels == code].mean() for code in classes]))  # classes count alike
+    source = Estimate(share, *binomial_interval(round(share * len(labels)), len(labels)))
     evidence = ModelEvidence(
-        expected, finite, source_accuracy(right, labels), len(labels), len(np.unique(labels)), one_class,
+        expected, finite, source, len(labels), len(classes), one_class,
         calibrated, tuple(names[number] for number in uncertain_recordings(target)),
         median=usual.value if usual is not None and expected != usual else None,
         shift=shift if target.checks else None,
     )  # fmt: skip
     return plain, evidence
-
-
-def source_accuracy(right: Booleans, labels: Integers) -> Estimate:
-    """The share of right source test windows with classes counted equally, and its exact binomial interval."""
-    share = float(np.mean([right[labels == code].mean() for code in np.unique(labels)]))
-    return Estimate(share, *binomial_interval(round(share * len(labels)), len(labels)))
 
 
 def uncertain_recordings(target: Target) -> list[int]:
@@ -167,7 +159,7 @@ def expected_range(accuracy: Mapping[str, float], united: float, shift: str) -> 
     if not math.isfinite(accuracy["confidence"]):
         return None
     if "consensus" in accuracy:
-        return past_accuracy(dict(accuracy) | {"window_agreement": united}, shift)
+        return past_accuracy(dict(accuracy) | {"window_agreement": united}, past_runs(shift))
     return Estimate(accuracy["confidence"], 0.0, 1.0)
 
 
@@ -181,27 +173,11 @@ def expected_value(target: Target) -> float:
     return math.nan if expected is None else expected.value
 
 
-def past_runs() -> dict[str, Past]:
-    """Those that ship with the package, by kind of shift."""
-    shifts: dict[str, Past] = json.loads(PAST_RUNS.read_text(encoding="utf-8"))["shifts"]
-    return shifts
-
-
-def compared_runs(past: Mapping[str, Past], shift: str) -> Past:
-    """The groups of past runs by which a run of this kind of shift is judged."""
-    return {f"{group}, {kind}": runs for kind in COMPARED[shift] for group, runs in past.get(kind, {}).items()}
-
-
-def table_of(past: Past) -> tuple[Floats, Floats]:
-    """Evidence and truth of all runs (run, evidence and truth), and their weights (run,)."""
-    rows = np.array([row for runs in past.values() for row in runs], dtype=np.float64)
-    return rows, np.array([1 / len(runs) for runs in past.values() for _ in runs])
-
-
 @cache
-def shipped(shift: str) -> tuple[Floats, Floats]:
-    """The table of the runs that ship with the package, for this kind of shift."""
-    return table_of(compared_runs(past_runs(), shift))
+def past_runs(shift: str) -> Past:
+    """Those by which a run of this kind of shift is judged, of the runs that ship with the package."""
+    shifts = json.loads(PAST_RUNS.read_text(encoding="utf-8"))["shifts"]
+    return {f"{group}, {kind}": runs for kind in COMPARED[shift] for group, runs in shifts[kind].items()}
 
 
 def careful(expected: Estimate, shift: str) -> Estimate:
@@ -209,11 +185,10 @@ def careful(expected: Estimate, shift: str) -> Estimate:
     return replace(expected, value=min(expected.value, expected.low + MOST_ABOVE[shift]))
 
 
-def past_accuracy(
-    evidence: Mapping[str, float], shift: str = "unknown", table: tuple[Floats, Floats] | None = None
-) -> Estimate:
+def past_accuracy(evidence: Mapping[str, float], past: Past) -> Estimate:
     """Median and interval of the accuracy of past runs with such evidence; a group counts as much as any other."""
-    runs, weight = shipped(shift) if table is None else table
+    runs = np.array([run for group in past.values() for run in group], dtype=np.float64)  # (run, evidence and truth)
+    weight = np.array([1 / len(group) for group in past.values() for _ in group])
     evidence_here = np.array([evidence[name] for name in EVIDENCE])
     distance = np.sqrt(((runs[:, :-1] - evidence_here) ** 2).sum(axis=1))
     near = max(NEAR, float(np.sort(distance)[min(FEWEST, len(runs)) - 1]) / 1.5)

@@ -14,23 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bearcat.data.recording import ONE_BEARING
-from bearcat.findings import (
-    ENOUGH,
-    FEWEST_COMPARED,
-    FEWEST_WINDOWS,
-    GOOD,
-    LEARNT,
-    POOR,
-    SAFE,
-    SLACK,
-    Finding,
-    Severity,
-    capitalised,
-    highest,
-    reasons,
-    sentences,
-    unique,
-)
+from bearcat.findings import Finding, Severity, capitalised, highest, reasons, sentences, unique
 
 USE, CHECK, REFUSE = "use", "check", "do not use"  # of a model
 OK, ALARM = "ok", "alarm"  # of a recording, besides CHECK
@@ -41,6 +25,13 @@ SEVERE = "severe vibration"  # nothing is known of the bearing but that it shake
 UNREADABLE, NOT_DIAGNOSED, NO_SIGNAL = "unreadable", "not diagnosed", "no signal"
 
 LEVEL = 0.9  # of intervals
+# A model (docs/trust.md). Expected accuracy and its lower end to use it; below POOR it is not to be used.
+GOOD, SAFE, POOR = 0.95, 0.75, 0.6
+LEARNT = 0.2  # of the way from chance to certainty on the source, below which a model is called useless
+FEWEST_WINDOWS = 20  # of the source: fewer, all right, are no sign that nothing was learnt
+FEWEST_COMPARED = 2  # recordings that physics can diagnose, from which on it may outvote a model
+ENOUGH = 3  # labelled recordings, all of them right, that confirm an estimate
+SLACK = 0.02  # a window in fifty, by which check models may agree less with an adapted model
 # What the highest severity of a model and of a recording means.
 OF_MODEL = {"ok": USE, "remark": USE, "check": CHECK, "alarm": REFUSE}
 OF_RECORDING = {"ok": OK, "remark": OK, "check": CHECK, "alarm": ALARM}
@@ -73,10 +64,6 @@ class Decision:
     reasons: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.action not in (USE, REFUSE, *ACTIONS):
-            raise ValueError(f"a decision cannot be {self.action!r:.40}")
-
     @property
     def sentence(self) -> str:
         """The decision on a model in one line."""
@@ -89,17 +76,12 @@ class Decision:
 
 @dataclass(frozen=True)
 class PhysicsCheck:
-    """How many recordings both physics and the model can diagnose, and where they differ; only a fault that physics
-    names counts against the model, as finding none is no proof of health.
+    """How many recordings both physics and the model can diagnose, and on which physics names a fault that the model
+    does not; that physics finds none counts for nothing, as it is no proof of health.
     """
 
     compared: int
-    contradicted: int = 0
-    missed: tuple[str, ...] = ()  # recordings on which it names a fault that the model does not
-
-    @property
-    def outvotes(self) -> bool:
-        return 2 * len(self.missed) > self.compared >= FEWEST_COMPARED
+    missed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,8 +109,6 @@ class ModelEvidence:
     one_class: str | None = None  # the only class predicted on several target recordings, if it is a fault
     calibrated: bool = True
     uncertain: tuple[str, ...] = ()  # recordings whose labels would say most
-    recordings: int = 0  # of the target that were diagnosed
-    faulty: int | None = None  # how many of them show a fault; None: no class is called healthy
     physics: PhysicsCheck | None = None
     labels: LabelCheck | None = None
     median: float | None = None  # of the accuracy of past runs, where `expected.value` was held below it
@@ -160,32 +140,19 @@ def decide(evidence: ModelEvidence) -> Decision:
             expected = rate
     if highest(findings) != "alarm":
         if not sure:
-            values = {"labelled": labels is not None, "recordings": list(evidence.uncertain)}
-            findings.append(Finding("label recordings", "check", values))
-        findings += _remarks(evidence)
+            findings.append(Finding("label recordings", "check", {"recordings": list(evidence.uncertain)}))
+        if evidence.shift is None:
+            findings.append(Finding("no check models", "remark"))
+        elif labels is None:
+            findings.append(Finding("tested on", "remark", {"shift": evidence.shift}))
+        if not evidence.calibrated and labels is None:
+            findings.append(Finding("not calibrated", "remark"))
     action = OF_MODEL[highest(findings)]
     if action == REFUSE and expected is not None and expected.value >= SAFE:
         expected = None  # what speaks against the model speaks against the estimate too
     interval = None if expected is None else (expected.low, expected.high)
     value = None if expected is None else expected.value
     return Decision(action, value, interval, sentences(findings), tuple(findings))
-
-
-def _remarks(evidence: ModelEvidence) -> Iterator[Finding]:
-    """What a person should know of a model that may be used."""
-    labels, physics = evidence.labels, evidence.physics
-    if labels is None and evidence.shift is not None:
-        yield Finding("tested on", "remark", {"shift": evidence.shift})
-    if physics is not None and physics.contradicted:
-        compared = {"contradicted": physics.contradicted, "compared": physics.compared}
-        yield Finding("physics differs", "remark", compared)
-    if evidence.shift is None:
-        yield Finding("no check models", "remark")
-    if not evidence.calibrated and labels is None:
-        yield Finding("not calibrated", "remark")
-    if evidence.recordings and evidence.faulty == 0 and not (physics and physics.missed):
-        _, high = binomial_interval(0, evidence.recordings)
-        yield Finding("no fault among recordings", "remark", {"recordings": evidence.recordings, "high": high})
 
 
 def _refusals(evidence: ModelEvidence) -> Iterator[Finding]:
@@ -201,7 +168,7 @@ def _refusals(evidence: ModelEvidence) -> Iterator[Finding]:
             yield Finding("nothing learnt", "alarm", {"right": source.value, "chance": chance})
     if evidence.one_class is not None:
         yield Finding("one class", "alarm", {"label": evidence.one_class})
-    if physics is not None and physics.outvotes:
+    if physics is not None and 2 * len(physics.missed) > physics.compared >= FEWEST_COMPARED:
         yield Finding("outvoted", "alarm", {"missed": len(physics.missed), "compared": physics.compared})
     if expected is None:
         yield Finding("no confidence", "alarm")

@@ -60,8 +60,6 @@ class GeneralEvidence:
     """What the general model says of one recording."""
 
     probabilities: Mapping[str, float]  # of its classes, pooled over windows
-    agreement: float  # share of windows with the likeliest class
-    windows: int
 
     @property
     def nearest(self) -> str:
@@ -77,6 +75,8 @@ class GeneralEvidence:
 class NetworkEvidence(GeneralEvidence):
     """What a trained model says of one recording, and what to do with that model by its own decision."""
 
+    agreement: float  # share of windows with the likeliest class
+    windows: int
     action: str  # use, check, do not use
     unfamiliar: float | None = None  # share of unfamiliar windows
     familiar: bool | None = None  # None: the model cannot say
@@ -122,11 +122,6 @@ class Witnesses:
     def fused(self) -> Witnesses:
         """Those that count: a model that is not to be used does not, where others can speak."""
         return self if self.physics is None else replace(self, network=self.usable_network)
-
-    @property
-    def of_signal(self) -> Witnesses:
-        """Those that need no trained model."""
-        return replace(self, network=None)
 
     @property
     def states(self) -> list[str]:
@@ -235,5 +230,4 @@ def general_evidence(
     offset = arrays["network.head.bias"] * scale + arrays["calibration.bias"]
     scores = ((prepared - arrays["network.scaling.mean"][0]) * arrays["network.scaling.factor"][0]) @ slope.T + offset
     pooled = pool(tally(scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)), metadata["pooled_temperature"])
-    probabilities = dict(zip(metadata["classes"], pooled.probabilities.tolist(), strict=True))
-    return GeneralEvidence(probabilities, pooled.agreement, pooled.windows)
+    return GeneralEvidence(dict(zip(metadata["classes"], pooled.probabilities.tolist(), strict=True)))

@@ -12,14 +12,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 
 from bearcat.diagnosis.decision import (
-    ALARM,
     CANNOT_TELL,
     HEALTHY,
     NO_SIGNAL,
-    OK,
     REFUSE,
     SEVERE,
     UNCLEAR,
@@ -29,33 +27,15 @@ from bearcat.diagnosis.decision import (
 )
 from bearcat.diagnosis.fusion import Witnesses, fuse, state_of_class
 from bearcat.diagnosis.lines import FAULTS
-from bearcat.diagnosis.physics import KNOWN, PhysicsEvidence, known_baseline, quiet_baselines, state_of
+from bearcat.diagnosis.physics import KNOWN, PhysicsEvidence, known_baseline, quiet_baselines, state_of, usual_lines
 from bearcat.diagnosis.quality import stopped
-from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Diagnosis, Observation
-from bearcat.findings import (
-    AS_IMPULSIVE,
-    CERTAIN,
-    GROWN,
-    SAFE_FAULT,
-    SURE,
-    UNITED,
-    USUAL_LINE,
-    Finding,
-    highest,
-)
-from bearcat.settings import PRIOR
+from bearcat.diagnosis.recording import Diagnoses, Diagnosis, Observation
+from bearcat.findings import GROWN, SURE, Finding, highest
 
-
-@dataclass(frozen=True, eq=False)
-class Judgement:
-    """What the witnesses of one recording say together."""
-
-    state: str = NO_SIGNAL
-    confidence: float = 0.0
-    probabilities: Mapping[str, float] = field(default_factory=dict)
-    label: str | None = None
-    contradiction: Finding | None = None
-    strikes: bool = False  # at no line of the bearing
+CERTAIN = 0.9  # probability of any fault from which on it is an alarm whose type is unclear
+SAFE_FAULT = 0.15  # probability of a fault above which a recording is not called healthy: a missed fault costs more
+UNITED = 0.7  # share of a recording's windows that must agree before it is called ok
+AS_IMPULSIVE = 1.2  # times the kurtosis of known good recordings, up to which it is as usual
 
 
 def decide_together(evidence: Sequence[Observation], action: str | None = None) -> Diagnoses:
@@ -64,20 +44,18 @@ def decide_together(evidence: Sequence[Observation], action: str | None = None) 
     too, and are decided anew.
     """
     observed = [_by_model(recording, action) for recording in evidence]
-    judged = [_judge(recording) for recording in observed]
+    alone = [_decided(recording) for recording in observed]
     quiet = [
-        judgement.state == HEALTHY and highest(_noticed(recording)[0]) not in ("check", "alarm")
-        for recording, judgement in zip(observed, judged, strict=True)
+        diagnosis.state == HEALTHY and highest(_noticed(diagnosis)[0]) not in ("check", "alarm") for diagnosis in alone
     ]
     observed = _standing(observed, quiet)
     lines = [None if recording.no_signal is not None else recording.physics for recording in observed]
     baselines = quiet_baselines(lines, quiet, [recording.where for recording in observed])
     diagnoses = []
-    for recording, judgement, baseline in zip(observed, judged, baselines, strict=True):
+    for recording, baseline in zip(observed, baselines, strict=True):
         if baseline is not None and recording.witnesses.baseline is None:
             recording = replace(recording, witnesses=replace(recording.witnesses, baseline=baseline))
-            judgement = _judge(recording)
-        diagnoses.append(_decided(recording, judgement))
+        diagnoses.append(_decided(recording))
     return Diagnoses(diagnoses)
 
 
@@ -99,18 +77,18 @@ def physics_check(evidence: Sequence[Observation]) -> PhysicsCheck | None:
     """Where physics and the model differ; None where no recording could be compared. Faint lines, and lines that
     healthy recordings of the point have too, say nothing against a model.
     """
-    compared, contradicted, missed = 0, 0, list[str]()
+    compared, missed = 0, list[str]()
     for recording in evidence:
         physics = recording.physics
         if physics is None or physics.state == CANNOT_TELL or state_of(str(recording.nearest)) is None:
             continue
+        compared += 1
         differs = physics.state != state_of(str(recording.nearest))
-        compared, contradicted = compared + 1, contradicted + differs
         if differs and physics.state in FAULTS and physics.clarity(physics.state) != "faint":
             baseline = recording.witnesses.baseline
             if baseline is None or baseline.by != KNOWN or baseline.change[physics.state] >= GROWN:
                 missed.append(recording.recording)
-    return PhysicsCheck(compared, contradicted, tuple(missed)) if compared else None
+    return PhysicsCheck(compared, tuple(missed)) if compared else None
 
 
 def _by_model(recording: Observation, action: str | None) -> Observation:
@@ -120,15 +98,20 @@ def _by_model(recording: Observation, action: str | None) -> Observation:
     return replace(recording, witnesses=replace(recording.witnesses, network=replace(network, action=action)))
 
 
-def _judge(recording: Observation) -> Judgement:
-    """The state that all witnesses together speak for, and which of them says otherwise."""
-    if recording.no_signal is not None or recording.problem is not None:
-        return Judgement()
-    witnesses, prior = recording.witnesses, _prior(recording)
+def _decided(recording: Observation) -> Diagnosis:
+    """The diagnosis: the state that all witnesses together speak for, and the highest severity of what was found."""
+    if recording.no_signal is not None:
+        silent = replace(recording, witnesses=Witnesses(), drawing=None)
+        return _diagnosis(silent, NO_SIGNAL, [recording.no_signal])
+    if (problem := recording.problem) is not None:  # a person must look at it
+        values = {"problem": problem.beside(recording.recording)}
+        finding = Finding("not diagnosed" if problem.readable else "unreadable", "check", values)
+        return _diagnosis(recording, finding.kind, [finding])
+    witnesses, prior = recording.witnesses, recording.rule.prior
     network, physics = witnesses.network, witnesses.physics
     probabilities = fuse(witnesses.fused, prior=prior)
     state = _likeliest(probabilities)
-    of_signal = {} if network is None or physics is None else fuse(witnesses.of_signal, prior=prior)
+    of_signal = {} if network is None or physics is None else fuse(replace(witnesses, network=None), prior=prior)
     contradiction, strikes = _contradiction(state, witnesses, of_signal), _strikes(witnesses) and not recording.masked
     if state == HEALTHY and (contradiction is not None or recording.masked or strikes):
         state = CANNOT_TELL  # any fault finding prevents `ok`
@@ -146,42 +129,31 @@ def _judge(recording: Observation) -> Judgement:
     confidence = probabilities.get(state, max(probabilities.values(), default=0.0))
     if state == UNCLEAR and probabilities:
         confidence = 0.0 if by_family else 1 - probabilities.get(HEALTHY, 0.0)
-    return Judgement(state, confidence, probabilities, label, contradiction, strikes)
+    noticed, unlike = _noticed(recording)
+    findings = [*_findings(recording, state, label, contradiction, strikes), *noticed, *unlike]
+    if state != HEALTHY and highest(findings) in ("ok", "remark"):
+        findings.append(Finding("not enough evidence", "check"))
+    if state in (HEALTHY, CANNOT_TELL) and highest(findings) == "alarm":  # by the zone of ISO 20816-3 alone
+        state, label = SEVERE, None if label is None else SEVERE
+    return _diagnosis(recording, state, findings, confidence, probabilities, label)
 
 
-def _prior(recording: Observation) -> float:
-    return PRIOR if recording.rule is None else recording.rule.prior
-
-
-def _decided(recording: Observation, judged: Judgement) -> Diagnosis:
-    """The diagnosis: the highest severity of what was found."""
-    state, problem, silent = judged.state, recording.problem, recording.no_signal
-    if silent is not None:
-        recording, decision = replace(recording, witnesses=Witnesses()), by_findings([silent])
-        judged, state = Judgement(), NO_SIGNAL
-    elif problem is not None:  # a person must look at it
-        values = {"problem": problem.beside(recording.recording)}
-        finding = Finding("not diagnosed" if problem.readable else "unreadable", "check", values)
-        state, decision = finding.kind, by_findings([finding])
-    else:
-        noticed, unlike = _noticed(recording)
-        decision = by_findings([*_findings(recording, judged), *noticed, *unlike])
-        if state != HEALTHY and decision.action == OK:
-            decision = by_findings([*decision.findings, Finding("not enough evidence", "check")])
-        if state in (HEALTHY, CANNOT_TELL) and decision.action == ALARM:  # by the zone of ISO 20816-3 alone
-            state = SEVERE
-            judged = replace(judged, label=None if judged.label is None else SEVERE)
+def _diagnosis(
+    recording: Observation, state: str, findings: Sequence[Finding], confidence: float = 0.0,
+    probabilities: Mapping[str, float] | None = None, label: str | None = None,
+) -> Diagnosis:  # fmt: skip
     observed = {field.name: getattr(recording, field.name) for field in fields(Observation)}
     return Diagnosis(
-        **observed, decision=decision, state=state, confidence=judged.confidence, probabilities=judged.probabilities,
-        label=judged.label,
+        **observed, decision=by_findings(findings), state=state, confidence=confidence,
+        probabilities=probabilities or {}, label=label,
     )  # fmt: skip
 
 
-def _findings(recording: Observation, judged: Judgement) -> Iterator[Finding]:
+def _findings(
+    recording: Observation, state: str, label: str | None, contradiction: Finding | None, strikes: bool
+) -> Iterator[Finding]:
     """What the witnesses find, the most telling first."""
-    witnesses, state = recording.witnesses, judged.state
-    network, contradiction = witnesses.network, judged.contradiction
+    witnesses, network = recording.witnesses, recording.network
     zone = None if recording.vibration is None else recording.vibration.finding
     if zone is not None and zone.severity == "alarm":
         yield zone
@@ -191,47 +163,45 @@ def _findings(recording: Observation, judged: Judgement) -> Iterator[Finding]:
         yield recording.family.finding
     fault = _fault_finding(state, witnesses)
     if fault is not None:
-        yield fault if _believed(recording, judged) else fault.but("check")
+        yield fault if _believed(recording, state, label) else fault.but("check")
     if contradiction is not None:
         yield contradiction
     if network is not None and network.action == REFUSE:
         yield Finding("refused model", "check")
-    if judged.strikes and state == CANNOT_TELL:
+    if strikes and state == CANNOT_TELL:
         yield Finding("impulsive without line", "check")
     if zone is not None and zone.severity != "alarm":
         yield zone
-    yield from _usual_lines(recording, judged)
+    yield from _usual_lines(recording, state)
     if network is not None and state in (HEALTHY, CANNOT_TELL) and not network.agreement >= UNITED:
         yield Finding("windows disagree", "check", {"agreement": network.agreement})
 
 
-def _usual_lines(recording: Observation, judged: Judgement) -> Iterator[Finding]:
+def _usual_lines(recording: Observation, state: str) -> Iterator[Finding]:
     """Lines that known good recordings show already, and what would be said without these recordings."""
     baseline, fused = recording.witnesses.baseline, recording.witnesses.fused
     if baseline is None or baseline.by != KNOWN:
         return
-    lines = {fault: level for fault, level in baseline.usual.items() if level >= USUAL_LINE}
-    alone = _likeliest(fuse(replace(fused, baseline=None), prior=_prior(recording)))
-    if lines or alone != judged.state:
-        values = {"levels": lines, "of": f"the {KNOWN}"} | ({"without": alone} if alone != judged.state else {})
+    lines = usual_lines(baseline.usual)
+    alone = _likeliest(fuse(replace(fused, baseline=None), prior=recording.rule.prior))
+    if lines or alone != state:
+        values = {"levels": lines, "of": f"the {KNOWN}"} | ({"without": alone} if alone != state else {})
         yield Finding("lines of baseline", "remark", values)
 
 
-def _believed(recording: Observation, judged: Judgement) -> bool:
+def _believed(recording: Observation, state: str, label: str | None) -> bool:
     """Whether a fault that is shown is an alarm: not by faint lines alone, nor by lines at the edge of the search for
     the speed, nor by a model that is not to be used, nor where its class was not asked for.
     """
-    network, physics = recording.witnesses.network, recording.witnesses.physics
-    baseline = recording.witnesses.baseline
-    rule = recording.rule or AlarmRule.of([] if network is None else list(network.probabilities))
-    if network is not None and judged.label in network.probabilities and judged.label not in rule.classes:
+    network, physics, baseline = recording.network, recording.physics, recording.witnesses.baseline
+    if network is not None and label in network.probabilities and not recording.rule.includes(str(label)):
         return False
     usable = recording.witnesses.usable_network
     if physics is None:
         return usable is not None
     if usable is not None and 1 - usable.states.get(HEALTHY, 0.0) >= SURE:
         return True
-    fault = judged.state if judged.state in FAULTS else physics.likeliest_fault
+    fault = state if state in FAULTS else physics.likeliest_fault
     grown = baseline is not None and baseline.by == KNOWN and baseline.change[fault] >= GROWN
     return (grown or physics.clarity(fault) != "faint") and not (usable is None and physics.at_edge)
 
@@ -303,7 +273,7 @@ def _strikes(witnesses: Witnesses) -> bool:
 
 def _shows_fault(recording: Observation) -> bool:
     """Whether the signal itself shows a fault, or may."""
-    probabilities, physics = fuse(recording.witnesses.of_signal), recording.physics
+    probabilities, physics = fuse(replace(recording.witnesses, network=None)), recording.physics
     named = recording.family is not None or (physics is not None and physics.state in FAULTS)
     return named or (bool(probabilities) and 1 - probabilities[HEALTHY] > SAFE_FAULT)
 

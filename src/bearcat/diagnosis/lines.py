@@ -21,8 +21,7 @@ shaft's; bearings of the table with a fault order close to it explain it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
@@ -32,7 +31,7 @@ from numpy.typing import NDArray
 from bearcat.data.bearing import BEARINGS, ROWS
 from bearcat.data.recording import Floats, Integers, squared_magnitude
 from bearcat.errors import InputError
-from bearcat.findings import FAMILY, Finding
+from bearcat.findings import Finding
 
 Doubles = NDArray[np.float64]
 
@@ -59,12 +58,13 @@ SHOWN = 4  # times the highest line that half the rate must hold, so that there 
 FAULTS = {"inner race": ("BPFI", 1, "shaft"), "outer race": ("BPFO", 1, None), "ball": ("BSF", 2, "FTF")}
 DECIBELS = 4.342944819  # of a natural logarithm of power
 # Of an unknown bearing.
+FAMILY = 8.5  # dB of its lines above other orders, from which on they are an alarm: simulated and public recordings
 FIRST_ORDER, LAST_ORDER = 1.8, 13.0  # that are tried: BPFO of five balls, BPFI of twenty rollers
 STEP = 1.5e-3  # from one order to the next, relative
 ROOT = 0.8  # of the level of an order, from which on a half or a third of it is the order of the family
 NEAR_SHAFT = 0.015  # relative distance from a whole number, at which a wrong speed makes a family of the shaft's lines
 MATCH = 0.01  # relative, by which slip and speed move an order
-NAMED, COMMONEST = 4, "deep groove"  # designations of a finding, and the type that comes first in it
+NAMED, COMMONEST = 2, "deep groove"  # designations of a finding, and the type that comes first in it
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +80,6 @@ class Spectra:
     loudness: Doubles  # (band,) mean square of the signal as recorded, in its own units, before it is whitened
     axes: int = 1  # rows are the bands of the first axis, then those of the second (`stacked`)
 
-    def __add__(self, other: Spectra) -> Spectra:
-        """Sums over the windows of both."""
-        return Spectra(
-            self.power + other.power, self.turns, self.windows + other.windows, self.kurtosis + other.kurtosis,
-            self.loudness + other.loudness,
-        )  # fmt: skip
-
 
 def envelope_spectra(signal: Floats, rate: float, rpm: float, last: float) -> Spectra:
     """The mean over the windows of a recording, up to the order `last`; of one shorter than a window, what there is.
@@ -94,7 +87,7 @@ def envelope_spectra(signal: Floats, rate: float, rpm: float, last: float) -> Sp
     """
     from scipy import fft
 
-    length, total = int(fft.next_fast_len(max(64, round(TURNS * 60 / rpm * rate)), real=True)), None
+    length = int(fft.next_fast_len(max(64, round(TURNS * 60 / rpm * rate)), real=True))
     if length > LONGEST:
         least = f"{60 * TURNS * rate / LONGEST:.3g} rpm is the least"
         raise InputError(f"{TURNS} turns at {rpm:g} rpm are too long at {rate:g} Hz; {least}", "rpm")
@@ -102,23 +95,19 @@ def envelope_spectra(signal: Floats, rate: float, rpm: float, last: float) -> Sp
         length = int(fft.prev_fast_len(signal.size, real=True))
     plan, half = Plan(length, rate, rpm, last), length // 2
     starts = chain(range(0, OVERLAPPING * half, half), range(OVERLAPPING * half, signal.size, length))
-    for start in starts:
-        if start + length <= signal.size and (window := plan.measure(signal[start : start + length])) is not None:
-            total = window if total is None else total + window
-    if total is None:
+    measured = [plan.measure(signal[start : start + length]) for start in starts if start + length <= signal.size]
+    windows = [window for window in measured if window is not None]
+    if not windows:
         raise InputError("holds no vibration: all samples are the same; check the sensor and the channel")
-    many = total.windows
-    return Spectra(total.power / many, total.turns, many, total.kurtosis / many, total.loudness / many)
-
-
-def turns_in(signal: Floats, rate: float, rpm: float) -> float:
-    """How often the shaft turns in a recording."""
-    return signal.size / rate * rpm / 60
+    power, kurtosis, loudness = (
+        np.mean([getattr(window, name) for window in windows], axis=0) for name in ("power", "kurtosis", "loudness")
+    )
+    return Spectra(power, plan.turns, len(windows), kurtosis, loudness)
 
 
 def check_turns(signal: Floats, rate: float, rpm: float) -> None:
     """InputError where a recording holds too few turns of the shaft to be read alone."""
-    if (turns := turns_in(signal, rate, rpm)) < FEWEST_TURNS:
+    if (turns := signal.size / rate * rpm / 60) < FEWEST_TURNS:
         raise InputError(f"holds {turns:.1f} turns of the shaft, and {FEWEST_TURNS} are needed; record longer")
 
 
@@ -134,7 +123,9 @@ class Plan:
         self.width = (length // 2 - 1) // self.narrow
         # An envelope sampled so often has its first bins right: what folds back lies beyond them.
         self.size = int(fft.next_fast_len(self.width + self.bins))
-        self.rise, self.weight, self.residue = _tapers(length, self.size, self.bins)
+        self.rise = (0.5 - 0.5 * np.cos(np.pi * np.arange(0, 1, 1 / (TAPER * (length - 1))))).astype(np.float32)
+        self.weight = hann(self.size).astype(np.float32)
+        self.residue = fft.rfft(self.weight)[: self.bins]  # what the mean of envelopes leaves
 
     def measure(self, window: Floats) -> Spectra | None:
         """The spectra of one window; None where it holds no vibration."""
@@ -169,22 +160,9 @@ class Plan:
         return Spectra(power, self.turns, 1, kurtosis, np.concatenate(loudness))
 
 
-@lru_cache(maxsize=8)
-def _tapers(length: int, size: int, bins: int) -> tuple[Floats, Floats, NDArray[np.complex64]]:
-    """How a window rises at its ends, as a Tukey window does; the weight of envelopes, and what their mean leaves."""
-    from scipy import fft
-
-    rise = 0.5 - 0.5 * np.cos(np.pi * np.arange(int(TAPER * (length - 1)) + 1) / (TAPER * (length - 1)))
-    weight = hann(size).astype(np.float32)
-    return rise.astype(np.float32), weight, fft.rfft(weight)[:bins]
-
-
-@lru_cache(maxsize=8)
 def hann(size: int) -> Doubles:
-    """A periodic Hann window, which must not be written to."""
-    window = np.asarray(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size))
-    window.flags.writeable = False
-    return window
+    """A periodic Hann window."""
+    return np.hanning(size + 1)[:-1]
 
 
 def halved(rows: NDArray[Any]) -> list[NDArray[Any]]:
@@ -340,10 +318,7 @@ class LineFamily:
         """
         if self.level < FAMILY:
             return Finding("no lines of unknown bearing", "check", {"order": self.order, "level": self.level})
-        values = {
-            "order": self.order, "hertz": self.hertz, "level": self.level, "shaft_multiple": self.shaft_multiple,
-            "bearings": {part: list(names[:NAMED]) for part, names in self.bearings.items()},
-        }  # fmt: skip
+        values = asdict(self) | {"bearings": {part: list(names[:NAMED]) for part, names in self.bearings.items()}}
         return Finding("lines of unknown bearing", "alarm" if self.shaft_multiple is None else "check", values)
 
 
@@ -378,19 +353,16 @@ def find_family(spectra: Spectra, rpm: float) -> LineFamily:
     return LineFamily(order, order * rpm / 60, level, whole if near_shaft else None, explained(order))
 
 
-@cache
-def _table() -> list[tuple[tuple[bool, bool], str, dict[str, float]]]:
-    """The bearings of the table: whether its type is rare and its geometry an estimate, designation, and orders."""
-    rare = {name: row.get("type") != COMMONEST for name, row in ROWS.items()}
-    return [((rare[name], bearing.estimated), name, bearing.orders()) for name, bearing in BEARINGS.items()]
-
-
 def explained(order: float) -> dict[str, tuple[str, ...]]:
     """Bearings of the table with lines at this order, by part of FAULTS. The commonest type comes first, then published
     geometry before estimates, then the nearest.
     """
     bearings = {}
     for part, (line, times, _) in FAULTS.items():
-        off = [(kind, abs(order / (times * orders[line]) - 1), name) for kind, name, orders in _table()]
-        bearings[part] = tuple(name for _, distance, name in sorted(off) if distance <= MATCH)
+        near = []
+        for name, bearing in BEARINGS.items():
+            distance, rare = abs(order / (times * bearing.orders()[line]) - 1), ROWS[name].get("type") != COMMONEST
+            if distance <= MATCH:
+                near.append((rare, bearing.estimated, distance, name))
+        bearings[part] = tuple(name for *_, name in sorted(near))
     return bearings

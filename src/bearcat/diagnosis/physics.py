@@ -51,17 +51,7 @@ from bearcat.diagnosis.lines import (
     last_order,
 )
 from bearcat.errors import InputError
-from bearcat.findings import (
-    CLEAR,
-    IMPULSIVE,
-    LOUDER,
-    SHOWN_LINE,
-    SURE,
-    USUAL_LINE,
-    VERY_CLEAR,
-    Finding,
-    line_words,
-)
+from bearcat.findings import IMPULSIVE, LOUDER, SHOWN_LINE, SURE, Finding, line_words
 from bearcat.settings import PRIOR, to_plain
 
 # What lines say of each fault: by how much their mean level exceeds what orders of no fault reach, the least of them,
@@ -78,6 +68,8 @@ KNOWN, QUIET = "healthy recordings", "quiet majority"
 FEWEST = 3  # other quiet recordings that make a baseline
 MAJORITY = 0.6  # of the other recordings that must be quiet
 SAME_SPEED = 0.03  # by which speeds of recordings that are compared may differ
+CLEAR, VERY_CLEAR = 12.0, 20.0  # dB of the strongest line, from which on it is clear, and strong
+USUAL_LINE = 12.0  # dB of a line that is worth saying of healthy recordings
 MOST_CHANGE = 17.4  # dB of change that count: one huge line is not more than a clear one
 BOUND = 2.0  # of the change of the logarithm of the kurtosis
 # How people name the states of a bearing, in words and in lower case; shorter codes may mean anything.
@@ -239,7 +231,6 @@ class BaselineEvidence:
     change: Mapping[str, float]  # of the mean level of a fault's lines
     usual: Mapping[str, float]  # dB, the level that is usual
     impulsive: float
-    recordings: int  # that the baseline was made of
     by: str  # KNOWN or QUIET
 
 
@@ -249,13 +240,12 @@ class Baseline:
 
     levels: Mapping[str, float]  # dB by fault
     kurtosis: float
-    recordings: int
     by: str
 
     @staticmethod
     def of(recordings: Sequence[PhysicsEvidence], by: str) -> Baseline:
         levels = {fault: float(np.median([row.faults[fault].level for row in recordings])) for fault in FAULTS}
-        return Baseline(levels, float(np.median([row.kurtosis for row in recordings])), len(recordings), by)
+        return Baseline(levels, float(np.median([row.kurtosis for row in recordings])), by)
 
     def compare(self, physics: PhysicsEvidence) -> BaselineEvidence:
         change = {
@@ -263,13 +253,12 @@ class Baseline:
             for fault in FAULTS
         }
         impulsive = math.log(max(physics.kurtosis, 2.0) / max(self.kurtosis, 2.0))
-        return BaselineEvidence(change, self.levels, min(max(impulsive, -BOUND), BOUND), self.recordings, self.by)
+        return BaselineEvidence(change, self.levels, min(max(impulsive, -BOUND), BOUND), self.by)
 
-    @property
-    def finding(self) -> Finding | None:
-        """Lines that these recordings show already."""
-        lines = {fault: level for fault, level in self.levels.items() if level >= USUAL_LINE}
-        return Finding("lines of baseline", "remark", {"levels": lines, "of": f"the {self.by}"}) if lines else None
+
+def usual_lines(levels: Mapping[str, float]) -> dict[str, float]:
+    """Of the levels that are usual, dB by fault, those of lines that are worth saying."""
+    return {fault: level for fault, level in levels.items() if level >= USUAL_LINE}
 
 
 def known_baseline(healthy: Sequence[PhysicsEvidence], physics: PhysicsEvidence) -> BaselineEvidence | None:
@@ -285,19 +274,17 @@ def quiet_baselines(
     few or no majority.
     """
     baselines: list[BaselineEvidence | None] = [None] * len(physics)
-    members = defaultdict[Hashable, list[tuple[int, PhysicsEvidence]]](list)
+    members = defaultdict[Hashable, dict[int, PhysicsEvidence]](dict)
     for number, (recording, point) in enumerate(zip(physics, points, strict=True)):
         if recording is not None:
-            members[point].append((number, recording))
+            members[point][number] = recording
     for same in members.values():
-        speeds = np.array([recording.rpm for _, recording in same])
-        calm = np.array([quiet[number] for number, _ in same])
-        for position, (number, recording) in enumerate(same):
-            near = np.abs(speeds / recording.rpm - 1) <= SAME_SPEED
-            near[position] = False
-            usual = np.flatnonzero(near & calm)
-            if len(usual) >= FEWEST and len(usual) >= MAJORITY * near.sum():
-                baselines[number] = Baseline.of([same[other][1] for other in usual], QUIET).compare(recording)
+        for number, recording in same.items():
+            near = [other for other, row in same.items() if abs(row.rpm / recording.rpm - 1) <= SAME_SPEED]
+            near.remove(number)
+            usual = [same[other] for other in near if quiet[other]]
+            if len(usual) >= max(FEWEST, MAJORITY * len(near)):
+                baselines[number] = Baseline.of(usual, QUIET).compare(recording)
     return baselines
 
 
@@ -310,27 +297,19 @@ class Loudness:
     amplitude: float  # in units of the signal
 
 
-@dataclass(frozen=True)
-class CrossTalk:
-    """A fault's line that is louder elsewhere."""
-
-    owner: int  # the place of the channel where it is loudest
-    decibels: float  # by which it is louder there
-
-
-def cross_talk(channels: Sequence[Mapping[str, Loudness]]) -> list[dict[str, CrossTalk]]:
+def cross_talk(channels: Sequence[Mapping[str, Loudness]]) -> list[dict[str, tuple[float, int]]]:
     """The faults of each channel of one measurement whose lines a neighbour owns: it shows a line at the same frequency
-    loudest, and louder by LOUDER.
+    loudest, and louder by LOUDER. By how many dB, and the place of that channel.
     """
     owned = []
     for number, faults in enumerate(channels):
-        louder = dict[str, CrossTalk]()
+        louder = dict[str, tuple[float, int]]()
         for (fault, line), (owner, others) in product(faults.items(), enumerate(channels)):
             for other in others.values() if owner != number else ():
                 if abs(other.hertz / line.hertz - 1) <= SLIP and other.excess >= SHOWN_LINE:
                     decibels = 20 * math.log10(max(other.amplitude / max(line.amplitude, 1e-30), 1e-30))
-                    if decibels >= LOUDER and (fault not in louder or decibels > louder[fault].decibels):
-                        louder[fault] = CrossTalk(owner, decibels)
+                    if decibels >= LOUDER:
+                        louder[fault] = max(louder.get(fault, (0.0, 0)), (decibels, owner))
         owned.append(louder)
     return owned
 

@@ -13,7 +13,7 @@ does not separate its classes (docs/trust.md). Numpy and scipy.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,14 +82,6 @@ class Familiarity:
 
         return bool(bdtrc(unfamiliar - 1, windows, self.rate) <= self.rate)
 
-    def covering(self, shares: Sequence[float]) -> Familiarity:
-        """The same with a limit that the recordings it was made of stay within, with `shares` of unfamiliar windows:
-        held-out windows are few of each recording and may not show how much the rest of it varies.
-        """
-        unfamiliar = np.asarray(shares, dtype=np.float64)
-        limit = min(conformal_limit(unfamiliar, self.rate), float(unfamiliar.max(initial=0.0)))
-        return replace(self, recording_limit=max(self.recording_limit, limit))
-
     @property
     def usable(self) -> bool:
         """Whether the limits are numbers; those of a run whose training broke down are not."""
@@ -107,9 +99,7 @@ class Familiarity:
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> Familiarity:
-        """The familiarity that `state` was made of; InputError where these arrays cannot be one."""
-        if missing := set(Familiarity.__dataclass_fields__) - set(state):
-            raise InputError(f"a familiarity needs {', '.join(sorted(missing))}")
+        """The familiarity that `state` was made of; KeyError or InputError where these arrays cannot be one."""
         arrays = ("features", "shapes", "spreads", "scale")
         values: dict[str, Any] = {name: np.asarray(state[name], dtype=np.float32) for name in arrays}
         values |= {f"{name}_limit": float(state[f"{name}_limit"]) for name in ("distance", "shape", "recording")}
@@ -139,11 +129,21 @@ def fit_familiarity(
     scores = unlimited.scores(features, shapes)
     distance, shape = (min(conformal_limit(row, rate / len(scores)), float(row.max())) for row in scores)
     limited = replace(unlimited, distance_limit=distance, shape_limit=shape)
-    _, group = np.unique(recording, return_inverse=True)
-    shares = np.bincount(group, limited.beyond_limits(scores)) / np.bincount(group)
-    # With few recordings no limit holds at this rate; the largest share found is then the best there is.
-    # They also have training windows beside those they are judged by, which a new recording of the same machine lacks.
-    return replace(limited, recording_limit=max(LEAST_SHARE, min(conformal_limit(shares, rate), float(shares.max()))))
+    held_out = limited.beyond_limits(scores)
+    # Held-out windows are few of each recording and may not show how much the rest of it varies.
+    every = np.concatenate([limited.unfamiliar(train_features, train_shapes), held_out])
+    share = _usual_share(held_out, recording, rate)
+    of_all = _usual_share(every, np.concatenate([train_recording, recording]), rate)
+    return replace(limited, recording_limit=max(LEAST_SHARE, share, of_all))
+
+
+def _usual_share(unfamiliar: Booleans, recording: Integers, rate: float) -> float:
+    """The share of unfamiliar windows (window,) that recordings stay within; where so few of them are known that no
+    limit holds at this rate, the largest share found.
+    """
+    group = np.unique(recording, return_inverse=True)[1]
+    shares = np.bincount(group, unfamiliar) / np.bincount(group)
+    return min(conformal_limit(shares, rate), float(shares.max()))
 
 
 def band_spread(shapes: NDArray[Any], recording: Integers) -> NDArray[np.float32]:
@@ -221,8 +221,6 @@ class Pooled:
 def tally(log_probabilities: NDArray[Any], unfamiliar: Booleans | None = None) -> Tally:
     """Counts some windows of one recording: calibrated log-probabilities (window, class), unfamiliar (window,)."""
     values = np.asarray(log_probabilities, dtype=np.float64)
-    if values.ndim != 2 or values.shape[1] == 0:
-        raise InputError(f"log-probabilities have the axes (window, class), not the shape {values.shape}")
     if np.isnan(values).any() or (values == np.inf).any():
         raise InputError("log-probabilities must be numbers below infinity; look for NaN in the windows")
     # A probability that float32 has rounded to 0 would rule a class out for good, whatever the other windows say.
@@ -235,8 +233,6 @@ def pool(counted: Tally, temperature: float = 1.0, familiarity: Familiarity | No
     """The recording by its windows, softmax(mean log-probability / temperature), and whether it is familiar."""
     if counted.windows == 0:
         raise InputError("a recording without a window has no diagnosis; it must be as long as one window at least")
-    if not 0 < temperature < float("inf"):
-        raise InputError(f"temperature must be a positive number, not {temperature:g}")
     probabilities = softmax(counted.sums / counted.windows / temperature)
     agreement = float(counted.votes[probabilities.argmax()] / counted.windows)
     if familiarity is None or counted.unfamiliar is None:

@@ -18,7 +18,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,23 +35,16 @@ from bearcat.data.channels import (
 )
 from bearcat.data.recording import SEGMENT, Floats, power_density
 from bearcat.errors import InputError
-from bearcat.findings import (
-    CLIPPED,
-    EDGE,
-    EMPTY,
-    FEWEST_BESIDE,
-    HUM,
-    LEAST_RMS,
-    REACH,
-    STEPS,
-    STILL,
-    STOPPED,
-    STUCK,
-    ZONES,
-    Finding,
-    Severity,
-)
+from bearcat.findings import CLIPPED, Finding, Severity
 
+# docs/diagnose.md.
+STILL, STUCK = 64, 0.001  # samples in a row of one value; the share in such runs, and of gaps, to be checked
+HUM = 0.99  # share of the power at multiples of the mains' frequency
+EMPTY, EDGE = 1e-4, 0.7  # power density beside the octave below that is nothing; the share of the range usual for that
+STEPS, REACH = 3.0, 24  # of the converter: root mean square and range of its own noise are below
+# Root mean square of a machine that runs, by unit.
+LEAST_RMS = {"g": 0.002, "m/s²": 0.02, "m/s^2": 0.02, "m/s2": 0.02, "mg": 2.0}
+STOPPED, FEWEST_BESIDE = 30.0, 3  # dB below the median of so many other recordings of the point
 MAINS = (50.0, 60.0)  # Hz
 BANDS = 8  # of equal width below half the rate
 BLOCK = 2**18  # samples worked on at once
@@ -60,6 +52,12 @@ WINDOW = 8192  # samples, where a recording has as many
 VELOCITY = (10.0, 1000.0)  # Hz
 PERIODS, RESOLVED = 5, 10  # of the lowest frequency that a recording must have, and that a window has where it can
 SLOW, SLOW_FROM = 600.0, 2.0  # rpm below which the standard asks for velocities from so many Hz on
+# Velocities in mm/s at which zones B, C and D begin, by group of machines and mounting: ISO 20816-3:2022, as before in
+# ISO 10816-3. Group 1: above 300 kW, or motors with a shaft height of 315 mm or more; group 2: from 15 kW on.
+ZONES = {
+    (1, "rigid"): (2.3, 4.5, 7.1), (1, "flexible"): (3.5, 7.1, 11.0),
+    (2, "rigid"): (1.4, 2.8, 4.5), (2, "flexible"): (2.3, 4.5, 7.1),
+}  # fmt: skip
 # C: not for long; D: damaging.
 ZONE_SEVERITIES: dict[str, Severity] = {"A": "ok", "B": "ok", "C": "check", "D": "alarm"}
 
@@ -157,7 +155,8 @@ def _spectrum_findings(channel: Channel) -> Iterator[Finding]:
     if edge := next((bin for bin in places if beyond[bin] < EMPTY * np.median(power[bin // 2 : bin])), 0):
         yield Finding("band limited", "check", {"hertz": float(edge * rate / SEGMENT), "rate": rate})
     for mains in MAINS:
-        near = _near(mains, rate, power.size)
+        hertz = np.arange(power.size) * rate / SEGMENT
+        near = np.abs(hertz - mains * np.maximum(np.round(hertz / mains), 1)) <= 1.5 * rate / SEGMENT
         hums = rate / SEGMENT < mains / 8 and power[near].sum() >= HUM * power.sum()
         if hums and not (channel.rpm is not None and _is_of_shaft(mains, channel.beginning, rate, channel.rpm)):
             yield Finding("mains hum", "check", {"hertz": mains})
@@ -170,13 +169,6 @@ def _is_of_shaft(mains: float, signal: Floats, rate: float, rpm: float) -> bool:
     amplitudes[abs(hertz - mains) > mains / 10] = 0.0
     line = float(hertz[amplitudes.argmax()])
     return abs(line - rpm / 30) < abs(line - mains)
-
-
-@lru_cache(maxsize=16)
-def _near(mains: float, rate: float, size: int) -> NDArray[np.bool_]:
-    """(bin,) whether a multiple of a frequency is within a bin and a half; the same for all recordings of one rate."""
-    hertz = np.arange(size) * rate / SEGMENT
-    return np.asarray(np.abs(hertz - mains * np.maximum(np.round(hertz / mains), 1)) <= 1.5 * rate / SEGMENT)
 
 
 def stopped(rms: float, others: Sequence[float]) -> Finding | None:
@@ -233,18 +225,13 @@ class VibrationSeverity:
     declared: Declared = field(default_factory=Declared)
 
     @property
-    def written(self) -> str:
-        """The velocity; the ends of zones have one digit after the point."""
-        return "" if self.velocity is None else f"{self.velocity:.2f} mm/s"
-
-    @property
     def finding(self) -> Finding | None:
         """The zone, or what is missing for it; None where nobody asks for one."""
         if self.zone is None:
             missing = Finding("no zone", "remark", {"missing": self.missing})
             return missing if self.declared.wanted else None
         values = {
-            "velocity": self.velocity, "written": self.written, "low": self.low, "high": VELOCITY[1], "zone": self.zone,
+            "velocity": self.velocity, "low": self.low, "high": VELOCITY[1], "zone": self.zone,
             "group": self.declared.group, "mounting": self.declared.mounting,
         }  # fmt: skip
         return Finding("zone", ZONE_SEVERITIES[self.zone], values)

@@ -9,9 +9,8 @@
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,11 +31,12 @@ from bearcat.diagnosis.decision import (
     Decision,
 )
 from bearcat.diagnosis.fusion import NetworkEvidence, Witnesses
-from bearcat.diagnosis.lines import Doubles, LineFamily, Spectra
+from bearcat.diagnosis.lines import LineFamily, Spectra
 from bearcat.diagnosis.physics import PhysicsEvidence
+from bearcat.diagnosis.pooling import softmax
 from bearcat.diagnosis.quality import VibrationSeverity
 from bearcat.diagnosis.speed import SpeedEvidence
-from bearcat.errors import InputError, suggest, to_json
+from bearcat.errors import InputError, library, suggest, to_json
 from bearcat.findings import DERIVED, Finding, capitalised, highest, percent, reasons, sentences
 from bearcat.settings import PRIOR, from_plain, to_plain
 
@@ -49,25 +49,26 @@ COLUMNS = (
 )  # fmt: skip
 UNDECIDED = (UNREADABLE, NOT_DIAGNOSED)  # of files that cannot be read, and that lack or contradict something
 CLAIMLESS = (CANNOT_TELL, UNKNOWN_STATE, SEVERE, *UNDECIDED, NO_SIGNAL)  # states that claim nothing of the bearing
-POINTS = 480  # of a drawn spectrum; a waveform has as many parts, each with its lowest and its highest sample
-LOWEST_LEVEL, LEVEL_STEP = -20.0, 0.5  # dB: a drawn level is kept as a whole number of steps above the lowest
 
 
 @dataclass(frozen=True)
 class AlarmRule:
-    """What counts as an alarm: these classes of a model, and the share of recordings that are of a faulty bearing."""
+    """What counts as an alarm: these classes of a model, all but the healthy ones where none is named; and the share of
+    recordings that are of a faulty bearing.
+    """
 
-    classes: frozenset[str] = frozenset()
+    named: tuple[str, ...] = ()
     prior: float = PRIOR
 
-    @staticmethod
-    def of(classes: Sequence[str], named: Collection[str] | None = None, prior: float = PRIOR) -> AlarmRule:
-        """The classes named, else all but the healthy ones."""
-        for name in named or ():
+    def includes(self, label: str) -> bool:
+        return label in self.named if self.named else label.lower() not in HEALTHY_NAMES
+
+    def checked(self, classes: Sequence[str]) -> AlarmRule:
+        """The rule itself; InputError if a model of these classes lacks one that is named."""
+        for name in self.named:
             if name not in classes:
                 raise InputError(f"--alarm: the model has no class '{name}'{suggest(name, classes)}")
-        faulty = named or [name for name in classes if name.lower() not in HEALTHY_NAMES]
-        return AlarmRule(frozenset(faulty), prior)
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,32 +86,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class EvidenceDrawing:
-    """Curves of a recording; each is a text, a byte for each number, so that a record stays small."""
+    """The envelope spectrum of a recording."""
 
-    waveform: str  # the lowest sample of each part, then the highest, from −peak to peak
-    peak: float
-    seconds: float | None  # that the waveform lasts; None: the rate is not known
-    levels: str = ""  # of the envelope spectrum over its background
-    last: float = 0.0  # order, of the levels
-    cage: float = 0.0  # its order
-
-    def __post_init__(self) -> None:
-        _ = self.extremes, self.decibels  # raises ValueError if one cannot be read
-
-    @property
-    def extremes(self) -> tuple[Doubles, Doubles]:
-        """(part,) the lowest and the highest sample of each part of the waveform."""
-        low, high = np.split(self.peak * (_bytes(self.waveform) / 127.5 - 1), 2)
-        return low, high
-
-    @property
-    def decibels(self) -> Doubles:
-        """(point,) of the envelope spectrum over its background, from order 0 to `last`."""
-        return LOWEST_LEVEL + LEVEL_STEP * _bytes(self.levels)
-
-
-def _bytes(text: str) -> Doubles:
-    return np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8).astype(np.float64)
+    levels: tuple[float, ...]  # dB over its background, from order 0 to `last`
+    last: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +101,7 @@ class Observation:
     machine: str | None = None  # recordings of one point of a machine are compared with each other
     point: str | None = None
     observed: tuple[Finding, ...] = ()  # while it was read and measured
-    rule: AlarmRule | None = None  # what counts as an alarm
+    rule: AlarmRule = field(default_factory=AlarmRule)  # what counts as an alarm
     rms: float | None = None  # in units of the signal
     speed: SpeedEvidence | None = None  # as measured, or as stated and checked
     family: LineFamily | None = None  # of a bearing that nobody named
@@ -185,8 +164,7 @@ class Diagnosis(Observation):
         network = self.witnesses.network
         if factor == 1 or network is None:
             return self
-        likely = np.log(np.maximum(list(network.probabilities.values()), np.finfo(np.float64).tiny)) / factor
-        shares = np.exp(likely - np.logaddexp.reduce(likely))
+        shares = softmax(np.log(np.maximum(list(network.probabilities.values()), np.finfo(np.float64).tiny)) / factor)
         tempered = replace(network, probabilities=dict(zip(network.probabilities, shares.tolist(), strict=True)))
         return replace(self, witnesses=replace(self.witnesses, network=tempered))
 
@@ -204,13 +182,6 @@ class Diagnosis(Observation):
     @property
     def reasons(self) -> tuple[str, ...]:
         return self.decision.reasons
-
-    @property
-    def title(self) -> str:
-        """The title of its picture: the recording, its decision, diagnosis and confidence."""
-        cells = self.cells()
-        parts = [cells[name] for name in ("decision", "diagnosis", "confidence")]
-        return f"{self.recording}: {', '.join(filter(None, parts))}"
 
     @property
     def sentence(self) -> str:
@@ -262,6 +233,7 @@ class Diagnosis(Observation):
         fields = {
             "decision": Decision(values["decision"], reasons=reasons(findings), findings=findings),
             "witnesses": witnesses, "label": values["class"],
+            "drawing": None if "waveform" in (values["drawing"] or ()) else values["drawing"],  # of earlier versions
             "observed": tuple(finding for finding in findings if finding.kind not in DERIVED),
             "no_signal": findings[0] if values["state"] == NO_SIGNAL else None,
         }  # fmt: skip
@@ -293,7 +265,7 @@ class Diagnosis(Observation):
         """What a table for people shows, by its heading."""
         network, vibration = self.witnesses.network, self.vibration
         nearest = f" (nearest: {self.nearest})" if self.state == UNKNOWN_STATE and self.nearest else ""
-        zone = "" if vibration is None or vibration.zone is None else f"{vibration.written}, {vibration.zone}"
+        zone = "" if vibration is None or vibration.zone is None else f"{vibration.velocity:.2f} mm/s, {vibration.zone}"
         return {
             "recording": self.recording, "machine": (self.machine or "") if self.machine_stated else "",
             "point": (self.point or "") if self.machine_stated else "", "decision": self.decision.action,
@@ -383,8 +355,4 @@ class Diagnoses(Sequence[Diagnosis]):
 
     def to_frame(self) -> Any:
         """A pandas data frame, a row for each recording."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise InputError("a data frame needs pandas; pip install pandas, or use to_dict") from error
-        return pandas.DataFrame([diagnosis.row() for diagnosis in self], columns=list(COLUMNS))
+        return library("pandas", "bench").DataFrame([diagnosis.row() for diagnosis in self], columns=list(COLUMNS))

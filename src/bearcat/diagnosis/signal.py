@@ -1,28 +1,26 @@
 """What the signals of a point say by themselves, without a trained model: quality, fault lines, the general model; and
 the picture of it.
 
-What cannot be done is a problem in words, never an exception: the other witnesses go on. A picture's curves are kept in
-some hundred numbers, so that results and records hold their pictures without the recordings.
+What cannot be done is a problem in words, never an exception: the other witnesses go on. A picture's spectrum is kept
+in some hundred numbers, so that results and records hold their pictures without the recordings.
 
->>> channel, course = Channel("monday.wav", signal, rate=51_200), SpeedCourse(SpeedEvidence(rpm=900))
->>> observe([channel], course, BEARINGS["6205"]).physics.state
+>>> channel = Channel("monday.wav", signal, rate=51_200)
+>>> observe([channel], SpeedEvidence(rpm=900), BEARINGS["6205"]).physics.state
 'outer race'
 """
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.recording import Floats, Integers
+from bearcat.data.recording import Floats
 from bearcat.diagnosis.combs import resample_in_angle
 from bearcat.diagnosis.fusion import GeneralEvidence, Witnesses, general_evidence
 from bearcat.diagnosis.lines import (
@@ -38,43 +36,38 @@ from bearcat.diagnosis.lines import (
     last_order,
     levels_over_background,
     stacked,
-    turns_in,
 )
 from bearcat.diagnosis.physics import PhysicsEvidence, physics_evidence, required
 from bearcat.diagnosis.quality import Channel, check_quality, clipped_share, level_values, vibration_severity
-from bearcat.diagnosis.recording import LEVEL_STEP, LOWEST_LEVEL, POINTS, EvidenceDrawing, Measured, Observation
-from bearcat.diagnosis.speed import SpeedCourse, beginning_of
+from bearcat.diagnosis.recording import EvidenceDrawing, Measured, Observation
+from bearcat.diagnosis.speed import SpeedEvidence, beginning_of
 from bearcat.errors import InputError
 from bearcat.findings import CLIPPED_MUCH, Finding, unique
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 UNKNOWN_RPM, UNKNOWN_LAST = 1500.0, 20.0  # by which spectra are cut where the speed, and the bearing, are not known
-SHOWN_SECONDS, SHOWN_SAMPLES = 1.0, 1 << 15  # of a drawn waveform; samples where the rate is not known
+POINTS = 480  # of a drawn spectrum, so that records stay small
 COLOURS = dict(zip(FAULTS, ("#CC79A7", "#D55E00", "#0072B2"), strict=True))
 Turning = list[tuple[Channel, Floats]]  # channels, and their signals where the shaft turns evenly
 
 
 def observe(
-    channels: Sequence[Channel], course: SpeedCourse, bearing: Bearing | None = None, without: str | None = None,
-    measured: bool = False, search: bool = False,
+    channels: Sequence[Channel], speed: SpeedEvidence, bearing: Bearing | None = None, track: Doubles | None = None,
+    without: str | None = None, measured: bool = False, search: bool = False,
 ) -> Observation:  # fmt: skip
     """What the channels of one point say together.
 
     `without` names a dataset whose bench must not be known; `measured` keeps levels and spectra for a trend; `search`
-    looks for lines of a bearing that nobody names. Where the speed varies, lines are read in the beginning of the
-    recording, resampled in angle.
+    looks for lines of a bearing that nobody names. Where the speed varies, as `track` says, lines are read in the
+    beginning of the recording, resampled in angle.
     """
-    rpm, qualities = course.evidence.rpm, [check_quality(channel) for channel in channels]
+    rpm, qualities = speed.rpm, [check_quality(channel) for channel in channels]
     checked = list(zip(channels, qualities, strict=True))
     alive = [channel for channel, quality in checked if quality.no_signal is None]
     first = alive[0] if alive else channels[0]
     severities = [vibration_severity(channel.beginning, channel.rate, channel.declared, rpm) for channel in channels]
     observation = Observation(
-        first.name, Witnesses(without=without), rms=median(quality.rms for quality in qualities), speed=course.evidence,
+        first.name, Witnesses(without=without), rms=median(quality.rms for quality in qualities), speed=speed,
         vibration=max(severities, key=lambda severity: severity.velocity or 0.0),  # as ISO 20816 requires
-        drawing=None if measured else _waveform(first.beginning, first.rate),
     )  # fmt: skip
     if not alive:
         return replace(observation, no_signal=qualities[0].no_signal)
@@ -82,7 +75,9 @@ def observe(
     for channel, quality in checked:
         if (cause := quality.no_signal) is not None:
             findings.append(Finding("dead axis", "check", {**cause.values, "axis": channel.axis, "cause": cause.kind}))
-    turning = [(channel, _turned_evenly(channel, course)) for channel in alive]
+    turning = [(channel, channel.signal) for channel in alive]
+    if track is not None:
+        turning = [(channel, resample_in_angle(beginning_of(channel.signal, channel.rate), track)) for channel in alive]
     joined = [signal for channel, signal in turning if channel.rate == first.rate]
     lines: Spectra | None = None
     try:
@@ -106,32 +101,25 @@ def observe(
     except InputError as error:
         observation = replace(observation, no_lines=error.with_traceback(None))
     if measured:
-        observation = replace(observation, measured=_measured(turning, course.evidence.rpm, bearing, lines))
+        kept = _measured(turning, speed.rpm, bearing, lines)
+        observation = replace(observation, measured=kept, drawing=None)
     return replace(observation, observed=unique(findings))
-
-
-def _turned_evenly(channel: Channel, course: SpeedCourse) -> Floats:
-    if course.track is None:
-        return channel.signal
-    return resample_in_angle(beginning_of(channel.signal, channel.rate), course.track)
 
 
 def _with_lines(
     observation: Observation, lines: Spectra, rate: float, rpm: float, bearing: Bearing, general: GeneralEvidence | None
 ) -> Observation:
     """The observation with what physics reads in the spectra of all channels."""
-    levels, orders, drawing = levels_over_background(lines), bearing.orders(), observation.drawing
-    physics = physics_evidence(lines, levels, rate, rpm, orders)
+    levels = levels_over_background(lines)
+    physics = physics_evidence(lines, levels, rate, rpm, bearing.orders())
     if bearing.doubt is not None:
         physics = replace(physics, findings=(bearing.doubt, *physics.findings))
-    if drawing is not None:
-        row = levels[physics.faults[physics.likeliest_fault].row]
-        highest = DECIBELS * np.maximum.reduceat(row, _edges(len(row)))  # of neighbours: no line is lost
-        last = (len(row) - 1) / lines.turns
-        drawing = replace(drawing, levels=_text((highest - LOWEST_LEVEL) / LEVEL_STEP), last=last, cage=orders["FTF"])
-    return replace(
-        observation, witnesses=replace(observation.witnesses, physics=physics, general=general), drawing=drawing
-    )
+    row = DECIBELS * levels[physics.faults[physics.likeliest_fault].row]
+    edges = np.linspace(0, len(row), min(POINTS, len(row)), endpoint=False).astype(np.int64)
+    highest = np.maximum.reduceat(row, edges)  # of neighbours: no line is lost
+    drawing = EvidenceDrawing(tuple(np.round(highest, 1).tolist()), (len(row) - 1) / lines.turns)
+    witnesses = replace(observation.witnesses, physics=physics, general=general)
+    return replace(observation, witnesses=witnesses, drawing=drawing)
 
 
 def _measured(turning: Turning, rpm: float | None, bearing: Bearing | None, lines: Spectra | None) -> Measured:
@@ -143,7 +131,7 @@ def _measured(turning: Turning, rpm: float | None, bearing: Bearing | None, line
     levels = {name: float(np.median([row[name] for row in by_channel if name in row])) for name in by_channel[0]}
     spectra, turns = lines, None
     if first.rate is not None:
-        turns = None if rpm is None else turns_in(signal, first.rate, rpm)
+        turns = None if rpm is None else signal.size / first.rate * rpm / 60
         with suppress(InputError):  # no vibration, which the quality says
             spectra = lines or envelope_spectra(signal, first.rate, rpm or UNKNOWN_RPM, UNKNOWN_LAST)
     if spectra is not None:
@@ -157,83 +145,33 @@ def _mean(evidence: Sequence[GeneralEvidence | None]) -> GeneralEvidence | None:
     channels = [channel for channel in evidence if channel is not None]
     if not channels:
         return None
-    states = {
+    return GeneralEvidence({
         state: float(np.mean([channel.probabilities[state] for channel in channels]))
         for state in channels[0].probabilities
-    }
-    agreement = float(np.mean([channel.agreement for channel in channels]))
-    return GeneralEvidence(states, agreement, sum(channel.windows for channel in channels))
+    })  # fmt: skip
 
 
 # The picture.
 
 
-def _waveform(samples: Floats, rate: float | None) -> EvidenceDrawing:
-    """The waveform of the beginning of a recording (time,)."""
-    beginning = samples[: SHOWN_SAMPLES if rate is None else max(2, int(SHOWN_SECONDS * rate))]
-    edges = _edges(len(beginning))
-    low, high = np.minimum.reduceat(beginning, edges), np.maximum.reduceat(beginning, edges)
-    peak = float(max(high.max(), -low.min())) or 1.0
-    waveform = _text(127.5 + 127.5 * np.concatenate([low, high], dtype=np.float64) / peak)
-    return EvidenceDrawing(waveform, peak, None if rate is None else len(beginning) / rate)
-
-
-@lru_cache(maxsize=8)
-def _edges(size: int) -> Integers:
-    """Where POINTS parts of so many numbers begin, or fewer."""
-    return np.linspace(0, size, min(POINTS, size), endpoint=False).astype(np.int64)
-
-
-def _text(values: Doubles) -> str:
-    """A byte for each number, as EvidenceDrawing keeps them."""
-    return base64.b64encode(np.clip(np.rint(values), 0, 255).astype(np.uint8).tobytes()).decode("ascii")
-
-
-def draw(figure: Any, drawing: EvidenceDrawing, physics: PhysicsEvidence | None, small: bool = False) -> None:
-    """The envelope spectrum with its fault lines where physics could read them, and the waveform below.
-
-    A `small` one names the lines of the likeliest fault alone.
+def draw(figure: Any, drawing: EvidenceDrawing, physics: PhysicsEvidence) -> None:
+    """The envelope spectrum over its background by order, with the multiples of each fault's order dashed; those of the
+    likeliest are named.
     """
-    spectral = physics is not None and bool(drawing.levels)
-    axes = figure.subplots(1 + spectral, height_ratios=[4, 1] if spectral else [1], squeeze=False)[:, 0]
-    if physics is not None and spectral:
-        _draw_spectrum(axes[0], drawing, physics, small)
-    low, high = drawing.extremes
-    times = np.linspace(0, 1 if drawing.seconds is None else drawing.seconds, len(low))
-    axes[-1].fill_between(times, low, high, color="#444444", linewidth=0.3)
-    axes[-1].set(xlim=(0, times[-1]), ylim=(-1.05 * drawing.peak, 1.05 * drawing.peak))
-    axes[-1].set_xlabel("share of the waveform" if drawing.seconds is None else "waveform, seconds")
-    axes[-1].set_yticks([-drawing.peak, drawing.peak], [f"−{drawing.peak:.2g}", f"{drawing.peak:.2g}"])
-    for axis in axes if small else ():
-        axis.tick_params(labelsize=5.5, pad=1.5)
-        axis.xaxis.label.set_size(6)
-        axis.yaxis.label.set_size(6)
-        axis.xaxis.labelpad = axis.yaxis.labelpad = 1
-
-
-def _draw_spectrum(axis: Axes, drawing: EvidenceDrawing, physics: PhysicsEvidence, small: bool) -> None:
-    """Level over background by order; multiples of each fault's order dashed, sidebands of the likeliest dotted."""
-    levels, shaft = drawing.decibels, physics.rpm / 60
+    axis, levels, shaft, likeliest = figure.subplots(), drawing.levels, physics.rpm / 60, physics.likeliest_fault
     axis.plot(np.linspace(0, drawing.last, len(levels)), levels, color="#444444", linewidth=0.6)
-    highest = max(12.0, 1.45 * float(levels.max()))
+    highest = max(12.0, 1.45 * max(levels))
     for fault, lines in physics.faults.items():
-        (name, times, modulator), strong = FAULTS[fault], fault == physics.likeliest_fault
-        style: dict[str, Any] = {"color": COLOURS[fault], "zorder": 0}
+        (name, times, _), strong, colour = FAULTS[fault], fault == likeliest, COLOURS[fault]
         for number, line in zip(MULTIPLES, lines.lines, strict=True):
             order = number * lines.hertz / shaft
-            axis.axvline(order, linestyle=(0, (4, 2)), linewidth=0.9 if strong else 0.5, **style)
-            text = f"{number * times if number * times > 1 else ''}{name}"
-            text += f"\n{line:.0f} dB" if strong else ""
-            if strong or not small:
-                axis.text(
-                    order, highest, text, color=COLOURS[fault], ha="center", va="top" if strong else "bottom",
-                    fontsize=5.5 if small else 6.5, backgroundcolor="#ffffffcc" if strong else "none",
-                )  # fmt: skip
-            side = {"shaft": 1.0, None: 0.0}.get(modulator, drawing.cage) if strong else 0.0
-            for at in (order - side, order + side) if side else ():
-                axis.axvline(at, linestyle=(0, (1, 1.5)), linewidth=0.7, **style)
-    low, high = physics.faults[physics.likeliest_fault].band
+            axis.axvline(order, linestyle=(0, (4, 2)), linewidth=0.9 if strong else 0.5, color=colour, zorder=0)
+            if strong:
+                text = f"{number * times if number * times > 1 else ''}{name}\n{line:.0f} dB"
+                axis.text(order, highest, text, color=colour, ha="center", va="top", fontsize=5.5, backgroundcolor="w")
+    low, high = physics.faults[likeliest].band
     band = f"envelope of {low / 1000:.3g}–{high / 1000:.3g} kHz"
     axis.set(xlim=(0, drawing.last), ylim=(min(-6.0, float(np.quantile(levels, 0.01))), highest))
-    axis.set_xlabel(f"order (1 is the shaft's {shaft:.2f} Hz){f'; {band}' if small else ''}")
-    axis.set_ylabel("dB" if small else f"{band}, dB")
+    axis.set_xlabel(f"order (1 is the shaft's {shaft:.2f} Hz); {band}", fontsize=6, labelpad=1)
+    axis.set_ylabel("dB", fontsize=6, labelpad=1)
+    axis.tick_params(labelsize=5.5, pad=1.5)

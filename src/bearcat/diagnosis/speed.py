@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bearcat.data.recording import Floats
 from bearcat.diagnosis.combs import (
@@ -36,8 +35,10 @@ from bearcat.diagnosis.combs import (
 )
 from bearcat.diagnosis.lines import FAULTS, Doubles
 from bearcat.errors import check_range
-from bearcat.findings import OTHER_SPEED, OVERWHELMING, Finding, Severity
+from bearcat.findings import Finding, Severity
 
+OVERWHELMING = 30.0  # dB of a shaft line that overrules a stated speed
+OTHER_SPEED = 0.03  # by which a speed channel may differ from what is stated or measured
 LOGARITHMS = np.log(GRID)
 FIRST = 14.0  # dB that the shaft's first line must have
 # Scores are means of dB above the floor of noise. A comb counts from RIVAL on, and is believed from CLEAR on; together
@@ -71,18 +72,10 @@ class SpeedEvidence:
     corrected: bool = False  # the stated speed was replaced
     findings: tuple[Finding, ...] = ()
 
-
-@dataclass(frozen=True, eq=False)
-class SpeedCourse:
-    """The speed of a recording, and its course (time,) over the beginning where that varies."""
-
-    evidence: SpeedEvidence
-    track: NDArray[np.float64] | None = None
-
     @property
     def clarity(self) -> tuple[bool, bool, float]:
-        """The key by which the course of one axis is preferred to that of another."""
-        return self.evidence.rpm is not None, self.evidence.by == "tacho", self.evidence.level
+        """The key by which the speed by one axis is preferred to that by another."""
+        return self.rpm is not None, self.by == "tacho", self.level
 
 
 def beginning_of(signal: Floats, rate: float | None) -> Floats:
@@ -97,31 +90,28 @@ def reading_speed(measured: SpeedEvidence, stated: float | None) -> float | None
 
 def speed_course(
     signal: Floats, rate: float | None, orders: Mapping[str, float] | None, stated: float | None,
-    trust: bool = False, tacho: NDArray[np.float64] | None = None,
-) -> SpeedCourse:  # fmt: skip
-    """The course by a channel that holds the speed (rpm over time) where that is plausible, else by the signal; what is
-    stated is checked.
+    trust: bool = False, tacho: Doubles | None = None,
+) -> tuple[SpeedEvidence, Doubles | None]:  # fmt: skip
+    """The speed of a recording, and its course (time,) over the beginning where that varies: by a channel that holds
+    the speed (rpm over time) where that is plausible, else by the signal; what is stated is checked.
     """
     signal = beginning_of(signal, rate)
     if rate is None or not signal.size:
-        return SpeedCourse(_stated(stated))
+        return _stated(stated), None
     measured = measure_speed(signal, rate, orders, stated, trust)
     if tacho is not None and not (trust and stated is not None):
         middle = float(np.median(tacho))
         if measured.rpm is not None and abs(middle / measured.rpm - 1) > OTHER_SPEED:
             differs = Finding("speed channel differs", "check", {"channel": middle, "rpm": measured.rpm})
-            return SpeedCourse(replace(measured, findings=(*measured.findings, differs)))
+            return replace(measured, findings=(*measured.findings, differs)), None
         track = np.interp(np.linspace(0, len(tacho) - 1, len(signal)), np.arange(len(tacho)), tacho)
         half = float(np.ptp(np.quantile(track, (0.02, 0.98)))) / 2 / middle
         varies = half if half > VARIES else 0.0
-        evidence = SpeedEvidence(float(track.mean()), stated, "tacho", measured.level, varies)
-        return SpeedCourse(evidence, track if varies else None)
+        return SpeedEvidence(float(track.mean()), stated, "tacho", measured.level, varies), track if varies else None
     if 0 < measured.varies < FOLLOWED_FROM:  # a track may be as wrong, and smear the lines of a steady shaft
-        return SpeedCourse(replace(measured, rpm=stated, varies=0.0, by="stated", findings=()))
+        return replace(measured, rpm=stated, varies=0.0, by="stated", findings=()), None
     followed = follow_speed(signal, rate, measured.rpm, orders) if measured.varies and measured.rpm else None
-    if followed is None:
-        return SpeedCourse(measured)
-    return SpeedCourse(replace(measured, rpm=float(followed.mean())), followed)
+    return measured if followed is None else replace(measured, rpm=float(followed.mean())), followed
 
 
 def _stated(rpm: float | None) -> SpeedEvidence:
@@ -130,7 +120,7 @@ def _stated(rpm: float | None) -> SpeedEvidence:
 
 def speed_of_channel(
     samples: Floats, rate: float, stated: float | None = None, unit: str | None = None
-) -> NDArray[np.float64] | None:
+) -> Doubles | None:
     """rpm over time from a channel that holds rpm or hertz, or one pulse or more a turn; None where it holds neither.
 
     Several pulses a turn are counted as one where the stated speed says how many.
@@ -274,10 +264,9 @@ def _check(
         severity: Severity = "remark" if voted == stated else "check"
         return replace(as_stated, findings=(Finding("multiple of speed", severity, measured | {"multiple": multiple}),))
     if trust or voted == stated:
-        doubt = Finding("wrong speed", "check", measured | {"used": "trusted" if trust else "fits"})
-        return replace(as_stated, level=level, findings=(doubt,))
-    by, used = ("shaft line", "measured") if voted == rpm else ("fault lines", "fault lines")
-    corrected = Finding("wrong speed", "check", measured | {"used": used, "corrected": voted})
+        return replace(as_stated, level=level, findings=(Finding("wrong speed", "check", measured),))
+    by = "shaft line" if voted == rpm else "fault lines"
+    corrected = Finding("wrong speed", "check", measured | {"corrected": voted})
     return SpeedEvidence(voted, stated, by, level, corrected=True, findings=(corrected,))
 
 

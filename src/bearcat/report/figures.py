@@ -335,12 +335,11 @@ def _draw_recording(axes: Sequence[Axes], recording: Recording, colour: str) -> 
 
 
 @house_style()
-def draw_evidence(diagnosis: Diagnosis, width: float = WIDE) -> ReportFigure:
-    """The envelope spectrum with its fault lines, the waveform below; the caption is the reason in words."""
-    if diagnosis.drawing is None:
-        raise InputError(f"{diagnosis.recording}: there is nothing to draw; its signal could not be read")
-    small = width < WIDE
-    height = 0.25 if not diagnosis.drawing.levels else 0.5 if small else 0.55
-    drawing = empty_figure(width, height * width)
-    draw(drawing, diagnosis.drawing, diagnosis.physics, small)
-    return ReportFigure("evidence", diagnosis.title, diagnosis.sentence, drawing)
+def draw_evidence(diagnosis: Diagnosis) -> ReportFigure:
+    """The envelope spectrum with its fault lines; the caption is the reason in words."""
+    if diagnosis.drawing is None or diagnosis.physics is None:
+        raise InputError(f"{diagnosis.recording}: there is nothing to draw; no fault lines could be read")
+    drawing = empty_figure(NARROW, 0.45 * NARROW)
+    draw(drawing, diagnosis.drawing, diagnosis.physics)
+    title = f"{diagnosis.recording}: {diagnosis.decision.action}, {diagnosis.cells()['diagnosis']}"
+    return ReportFigure("evidence", title, diagnosis.sentence, drawing)

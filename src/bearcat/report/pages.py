@@ -36,7 +36,7 @@ SCORES = {
 FIRST = ("decision", "recording", "diagnosis", "confidence", "why")  # columns of the list
 HIDDEN = ("fault line", "reason")  # `why` contains them
 USED = ("machine", "rpm", "bearing")  # columns that are shown if they have values
-CARD, MOST_DRAWN = 2.8, 60  # inches, of a recording's evidence; recordings drawn on a page
+MOST_DRAWN = 60  # recordings drawn on a page
 SHOWN = ("Collapsed", "Classes never predicted", "No labels")  # caveats on a run's page; its warnings cover the others
 
 
@@ -164,7 +164,7 @@ def _recording_sections(diagnoses: Diagnoses) -> list[Section]:
     sections = [Section("Recordings", tables=(table,) if rows else (), cards=True)]
     worst = [diagnosis for diagnosis in diagnoses.worst_first if diagnosis.decision.action != OK]
     drawn = [diagnosis for diagnosis in worst if diagnosis.drawing is not None]
-    pictures = tuple(figures.draw_evidence(diagnosis, CARD) for diagnosis in drawn[:MOST_DRAWN])
+    pictures = tuple(figures.draw_evidence(diagnosis) for diagnosis in drawn[:MOST_DRAWN])
     if not pictures:
         return sections
     left_out = len(drawn) - len(pictures)

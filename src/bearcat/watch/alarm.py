@@ -18,9 +18,8 @@ from bearcat.diagnosis.decision import ALARM, CHECK, NO_SIGNAL, UNCLEAR
 from bearcat.diagnosis.fusion import Witnesses
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.lines import FAULTS, FEWEST_TURNS
-from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk
-from bearcat.diagnosis.recording import AlarmRule
-from bearcat.findings import FALLEN, GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
+from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk, usual_lines
+from bearcat.findings import GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
 from bearcat.settings import WatchRequest
 from bearcat.watch.memory import OpenAlarm, PointState, Reading, observe
 from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus, Snapshot, status_of, written_time
@@ -42,6 +41,7 @@ from bearcat.watch.usual import (
 ALONE = 10.0  # dB by which a level rose more than at another point, from which on it is this one's
 MOST_COMMON = 10.0  # dB that other points can explain
 EVEN = 0.5  # probability of a fault where a change is an alarm
+FALLEN = 10.0  # dB below the baseline, from which on levels are to be checked
 FRESH = 1.5  # intervals of a point's recordings that one of another point may be away, to be compared
 # Findings that claim nothing of the machine: a baseline in which they are usual raises no question.
 CLAIMLESS = ("not diagnosed", "speed not found", "not enough evidence", "no lines of unknown bearing")
@@ -100,14 +100,14 @@ def _without_neighbours(state: PointState, reading: Reading, beside: Sequence[Po
     reach = FRESH * max(state.interval, 60.0)
     near = [other for other in beside if len(other.times) and abs(other.times[-1] - reading.snapshot.time) <= reach]
     borrowed, owners, leaked_lines = list[Finding](), list[PointState](), set[str]()
-    for fault, louder in cross_talk([state.lines, *(other.lines for other in near)])[0].items():
+    for fault, (decibels, place) in cross_talk([state.lines, *(other.lines for other in near)])[0].items():
         if state.lines[fault].excess >= SHOWN_LINE:
-            owner = near[louder.owner - 1]
+            owner = near[place - 1]
             owners.append(owner)
-            values = {"fault": fault, "decibels": louder.decibels, "owner": owner.status.point}
+            values = {"fault": fault, "decibels": decibels, "owner": owner.status.point}
             borrowed.append(Finding("cross-talk", "check", values))
             # Multiples of different faults lie close together, and a strong fault reaches the lines of all others.
-            much = 10 ** (max(louder.decibels - LOUDER, LOUDER) / 20)
+            much = 10 ** (max(decibels - LOUDER, LOUDER) / 20)
             both = [name for name in FAULTS if name in state.lines and name in owner.lines]
             leaked_lines |= {name for name in both if owner.lines[name].amplitude >= much * state.lines[name].amplitude}
             leaked_lines.add(fault)
@@ -153,7 +153,7 @@ def _diagnosed(state: PointState, reading: Reading, request: WatchRequest) -> Re
     if observation.problem is None:
         general = None if reading.borrowed else observation.witnesses.general
         baseline = None if usual is None or physics is None else usual.compare(physics)
-        rule = observation.rule or AlarmRule()
+        rule = observation.rule
         if state.evidence >= state.limit(request):
             rule = replace(rule, prior=max(rule.prior, EVEN))
         witnesses, observed = Witnesses(physics, general, None, baseline), (*reading.borrowed, *observation.observed)
@@ -240,9 +240,8 @@ def _learn(state: PointState, reading: Reading, request: WatchRequest) -> PointS
     doubts, question = reading.doubts, state.question
     doubted = state.doubted + any(finding.kind not in CLAIMLESS for finding in doubts)
     accepted = tuple(sorted({*state.accepted, *(finding.kind for finding in doubts)}))
-    lines = state.reference.lines.finding if after.learnt and state.reference.lines is not None else None
-    if lines is not None:
-        question = Finding("baseline with lines", "check", {"levels": lines.values["levels"]})
+    if after.learnt and state.reference.lines is not None and (lines := usual_lines(state.reference.lines.levels)):
+        question = Finding("baseline with lines", "check", {"levels": lines})
     elif after.learnt and 2 * doubted > after.count and doubts:
         question = Finding("doubted baseline", "check", {"doubt": doubts[0].kind, "values": doubts[0].values})
     return replace(state, accepted=accepted, doubted=doubted, question=question)

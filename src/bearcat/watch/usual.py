@@ -230,7 +230,7 @@ class OperatingState:
         if not self.learnt or len(known) < PERSISTENCE:
             return None
         levels = dict(zip(FAULTS, np.median(known[:, LINE_COLUMNS], axis=0).tolist(), strict=True))
-        return Baseline(levels, float(np.median(known[:, KURTOSIS])), len(known), KNOWN)
+        return Baseline(levels, float(np.median(known[:, KURTOSIS])), KNOWN)
 
 
 def _near(first: float | None, second: float | None, tolerance: float) -> bool:
