@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.recording import Floats, stretch
-from bearcat.diagnosis.lines import FAULTS, Doubles, Plan, hann
+from bearcat.diagnosis.lines import FAULTS, Doubles, Plan, hann, running_median
 
 SLOWEST, FASTEST = 5.0, 100.0  # Hz: 300 to 6000 rpm
 STEP = 0.002  # relative, of the speeds tried
@@ -140,7 +140,6 @@ def _mean(values: Doubles) -> Doubles:
 def envelope_lines(signal: Floats, rate: float) -> Lines:
     """Spectra of squared envelopes over their running medians: of the whole range, its halves and its quarters."""
     from scipy import fft
-    from scipy.ndimage import median_filter
 
     length = int(fft.prev_fast_len(min(signal.size, int(2 * rate)), real=True))
     plan = Plan(length, rate, 60.0, min(1500.0, rate / 16))  # at 60 rpm an order is a Hz
@@ -148,7 +147,7 @@ def envelope_lines(signal: Floats, rate: float) -> Lines:
     spectra = [plan.measure(signal[start : start + length]) for start in starts]
     powers = [window.power for window in spectra if window is not None] or [np.ones((1, plan.bins))]
     power, spacing = np.mean(powers, axis=0)[:BANDS], rate / length
-    background = median_filter(power, (1, 2 * max(8, int(15.0 / spacing)) + 1))  # 15 Hz to either side
+    background = running_median(power, max(8, int(15.0 / spacing)))  # 15 Hz
     levels = _decibels(power, background)
     levels[:, : int(4.0 / spacing) + 1] = 0.0  # what the mean leaves
     return Lines(levels, spacing, np.inf)

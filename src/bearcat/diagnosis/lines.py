@@ -216,16 +216,21 @@ def last_order(orders: Mapping[str, float]) -> float:
 
 def levels_over_background(spectra: Spectra) -> Doubles:
     """(band, bin) log of the power over the running median around it."""
-    from scipy.ndimage import median_filter
-
-    reach, bins = round(REACH * spectra.turns), spectra.power.shape[1]
-    # All rows behind each other, mirrored at their ends: one call, and none of the bands mixes with another.
-    mirrored = spectra.power[:, ::-1]
-    rows = np.concatenate([mirrored[:, bins - reach :], spectra.power, mirrored[:, :reach]], axis=1)
-    background = median_filter(rows.ravel(), size=2 * reach + 1).reshape(rows.shape)[:, reach : reach + bins]
+    background = running_median(spectra.power, round(REACH * spectra.turns))
     levels: Doubles = np.log(np.maximum(spectra.power, 1e-30) / np.maximum(background, 1e-30))
     levels[:, : int(np.ceil(LOWEST * spectra.turns)) + 1] = 0
     return levels
+
+
+def running_median(power: Doubles, reach: int) -> Doubles:
+    """(band, bin) the median of so many bins to either side."""
+    from scipy.ndimage import median_filter
+
+    # All rows behind each other, mirrored at their ends: one call, and none of the bands mixes with another.
+    mirrored, bins = power[:, ::-1], power.shape[1]
+    reach = min(reach, bins)
+    rows = np.concatenate([mirrored[:, bins - reach :], power, mirrored[:, :reach]], axis=1)
+    return np.asarray(median_filter(rows.ravel(), size=2 * reach + 1).reshape(rows.shape)[:, reach : reach + bins])
 
 
 def higher(levels: Doubles) -> Doubles:
