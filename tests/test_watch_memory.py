@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
@@ -21,7 +22,6 @@ from bearcat.watch.memory import PointState, acknowledge, relearn, unreadable
 from bearcat.watch.snapshot import PointStatus, Snapshot, measure, status_of
 from bearcat.watch.store import Packed
 from bearcat.watch.usual import DAY, PERSISTENCE, add_evidence, bet
-from tests.reference import watching as reference
 
 REQUEST = WatchRequest(baseline=12)
 RATE = 16_000.0
@@ -82,7 +82,8 @@ def learnt(seed=0):
 
 def test_a_bet_is_the_integral_that_it_claims_to_be_and_worth_one_on_average_where_nothing_changed():
     for p in (1.0, 0.99, 0.7, 0.2, 0.01, 1e-4):
-        assert bet(p) == pytest.approx(reference.bet(p), rel=1e-5)
+        integral, _ = quad(lambda epsilon, p=p: epsilon * p ** (epsilon - 1), 0, 1)
+        assert bet(p) == pytest.approx(integral, rel=1e-5)
     p_values = ((np.arange(200_000) + 0.5) / 200_000).tolist()
     assert 0.9 < np.mean(list(map(bet, p_values))) < 1.0  # the mean has a long tail at 0
 
@@ -98,9 +99,10 @@ def test_p_values_within_the_baseline_count_its_recordings_and_fall_beyond_it():
 def test_evidence_is_a_cusum_of_bets():
     random = np.random.default_rng(2)
     p_values, evidence = random.uniform(0.05, 1, size=60).tolist(), 0.0
-    for number, p in enumerate(p_values, start=1):
+    logarithms = [math.log(bet(p)) for p in p_values]
+    for number, p in enumerate(p_values, start=1):  # the largest sum over all pasts that end now (Page 1954)
         evidence = add_evidence(evidence, p, limit=1e6)
-        assert evidence == pytest.approx(reference.cusum([math.log(bet(each)) for each in p_values[:number]]))
+        assert evidence == pytest.approx(max(sum(logarithms[start:number]) for start in range(number + 1)))
     limit = usual.threshold(3600.0, 1.0)
     alone = itertools.accumulate([1e-300] * PERSISTENCE, lambda kept, p: add_evidence(kept, p, limit), initial=0.0)
     assert [kept >= limit for kept in alone] == [False] * PERSISTENCE + [True], "however loud they are"

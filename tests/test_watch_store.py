@@ -104,15 +104,11 @@ def test_one_process_watches_and_others_read_and_acknowledge(address):
         pass
 
 
-@pytest.mark.parametrize(
-    ("written", "instead"), [(b"CREATE TABLE points", b"CREATE TABLE p\x81ints\x81"), (b"x\x01", b"x\x02")]
-)
-def test_a_damaged_store_is_a_sentence_whatever_its_bytes_are(tmp_path, written, instead):
+def test_a_damaged_store_is_a_sentence_whatever_its_bytes_are(tmp_path):
     with Store.open(tmp_path / "store.db", create=True) as store:
         filled(store, 3)
     content = (tmp_path / "store.db").read_bytes()
-    assert written in content
-    (tmp_path / "store.db").write_bytes(content.replace(written, instead[: len(written)]))
+    (tmp_path / "store.db").write_bytes(content.replace(b"TABLE points", b"TABLE p\x81ints"))
     with pytest.raises(InputError, match=r"store\.db.*damaged"), Store.open(tmp_path / "store.db") as store:
         store.fleet()
 
