@@ -27,9 +27,8 @@ from bearcat.watch.usual import OperatingState, row_of
 from tests.test_artefact import made_model
 
 DAY, END = 86_400.0, 1_780_000_000.0
-ATTACK = "<script>document.title='taken'</script>"
-# Names that would do something on a page, in an attribute, in a terminal, in a shell or in a table, if they could.
-HOSTILE = (ATTACK, "\"'><img src=x onerror=alert(1)>", "a\x1b[31m\u202eb\x00", "'; touch taken; '", "=1+1", "-rf")
+# Names that would do something on a page, in an attribute, in a terminal or in a shell, if they could.
+HOSTILE = ("<script>x</script>", "\"'><img src=x onerror=x>", "a\x1b[31m\u202eb\x00", "'; touch taken; '", "-rf")
 
 
 def made_store(path: Path, points: list[PointStatus]) -> Path:
@@ -93,9 +92,7 @@ def test_the_page_of_a_machine_has_all_of_its_points(command, plant: Path, tmp_p
     assert text.count('<section class="point') == 2
     assert "pump 2" not in text
     status, _, problem = command("report", plant, "--out", tmp_path / "no.html", "--machine", "pmup 7")
-    assert status == 2
-    assert "did you mean" in problem
-    assert not (tmp_path / "no.html").exists()
+    assert (status, "did you mean" in problem, (tmp_path / "no.html").exists()) == (2, True, False)
 
 
 def test_what_is_left_out_is_counted(plant: Path, monkeypatch: pytest.MonkeyPatch):

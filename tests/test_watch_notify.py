@@ -59,6 +59,7 @@ def test_an_event_waits_until_every_address_has_it(store, capfd):
         notifier.send(store, notes.append)
     assert [row.event.kind for row in store.unsent()] == ["alarm", "over"], "a process that ends here has lost nothing"
     assert len(RECEIVED["good"]) == 1, "what one address has received is not sent again because another fails"
+    assert len(notes) == 3
     DOWN.clear()
     notifier.send(store, notes.append)
     assert RECEIVED["broken"] == RECEIVED["good"]
