@@ -206,11 +206,11 @@ def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
             signal=signal, rate=RATE, domain="", origin=f"{machine.name}#{name}", rpm=float(machine.speeds[day]),
             bearing=Simulated.bearing, machine=machine.name,
         )  # fmt: skip
-        found = replace(found_recording(recording), point=name)
+        load = round(float(machine.load[day]), 2) if machine.load_known else None
+        found = replace(found_recording(recording), point=name, load=load)
         points.append(FoundPoint(found.origin, (found,)))
-    load = round(float(machine.load[day]), 2) if machine.load_known else None
     measurement = FoundMeasurement(machine.name, tuple(points))
-    return measure(measurement, Given(trust_speed=True), START + DAY * day, machine.name, load=load)
+    return measure(measurement, Given(trust_speed=True), START + DAY * day, machine.name)
 
 
 def _kept(snapshot: Snapshot) -> dict[str, Any]:
@@ -257,10 +257,10 @@ def judge(folder: Path) -> None:
                 states[point], readings[point] = observe(states[point], snapshot)
             for point, reading in readings.items():
                 beside = [states[other] for other in points if other != point]
-                states[point], events = assess(states[point], reading, request, beside)
+                states[point], event = assess(states[point], reading, request, beside)
                 failure = each["failures"][points.index(point)]
                 sound = failure is None or not failure[1] <= day <= failure[2]
-                for event in (event for event in events if event.kind in ("alarm", "grown")):
+                if event is not None and event.kind in ("alarm", "grown"):
                     alarms[point].append(day)
                     look = relearn if sound else acknowledge  # a person looks, and finds nothing or the damage
                     states[point], _ = look(states[point], event.time)

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 from dataclasses import replace
+from functools import partial
 from html import unescape
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 
 from bearcat.deploy.serve import make_app
 from bearcat.diagnosis.recording import Observation
 from bearcat.findings import Finding
 from bearcat.report import fleet as fleet_module
-from bearcat.report.fleet import fleet_page, fleet_pages, next_steps
+from bearcat.report.fleet import fleet_page, served_page
 from bearcat.settings import ServeRequest
 from bearcat.watch.folder import Arrival
 from bearcat.watch.memory import PointState
-from bearcat.watch.snapshot import Event, Fleet, PointStatus, Snapshot
+from bearcat.watch.snapshot import Event, PointStatus, Snapshot
 from bearcat.watch.store import Store
 from bearcat.watch.usual import OperatingState, row_of
 from tests.test_artefact import made_model
 
 DAY, END = 86_400.0, 1_780_000_000.0
-ATTACK = "<script>document.title='taken'</script>"
-# Names that would do something on a page, in an attribute, in a terminal, in a shell or in a table, if they could.
-HOSTILE = (ATTACK, "\"'><img src=x onerror=alert(1)>", "a\x1b[31m\u202eb\x00", "'; touch taken; '", "=1+1", "-rf")
+# Names that would do something on a page, in an attribute, in a terminal or in a shell, if they could.
+HOSTILE = ("<script>x</script>", "\"'><img src=x onerror=x>", "a\x1b[31m\u202eb\x00", "'; touch taken; '", "-rf")
 
 
 def made_store(path: Path, points: list[PointStatus]) -> Path:
@@ -44,7 +43,7 @@ def made_store(path: Path, points: list[PointStatus]) -> Path:
                 snapshot = Snapshot(point.machine, point.point, time, Observation(f"{day}.wav"), values, "g")
                 now = replace(point, time=time, recordings=day + 1, change=level / 12)
                 events = [Event(point.machine, point.point, time, "alarm", point.findings)] if day == 20 else []
-                store.add(Arrival(f"{day}.wav", point.machine, point.point, time, 1, 1), f"{day}", [(snapshot, now)])
+                store.add(Arrival(f"{day}.wav", point.machine, point.point, time, 1, 1), [(snapshot, now)])
                 store.keep([PointState(now, (usual,))], events)
     return path
 
@@ -81,15 +80,10 @@ def test_the_worst_stand_first_with_what_is_known_of_them(command, plant: Path, 
     assert len(text) < 1_000_000
 
 
-def test_points_are_sorted_by_status_then_severity_and_say_their_level():
-    statuses = [("alarm", "strong", 0.7), ("alarm", "clear", 0.9), ("alarm", None, None), ("check", None, 0.9)]
-    points = [
-        made_point("pump", str(-number), status, severity=severity, confidence=confidence, level=1.2345, unit="g")
-        for number, (status, severity, confidence) in enumerate(statuses)
-    ]
-    fleet = Fleet(sorted(points, key=lambda point: point.order))
-    assert [(point.status, point.severity, point.confidence) for point in fleet] == statuses
-    assert [(row["severity"], row["level"]) for row in fleet.table()][:2] == [("strong", "1.23 g"), ("clear", "1.23 g")]
+def test_points_are_sorted_by_status_then_severity_then_confidence():
+    ranked = [("alarm", "strong", 0.7), ("alarm", "clear", 0.9), ("alarm", None, None), ("check", None, 0.9)]
+    points = [PointStatus("pump", "1", status, severity=clear, confidence=sure) for status, clear, sure in ranked]
+    assert sorted([*points[2:], *points[:2]], key=lambda point: point.order) == points
 
 
 def test_the_page_of_a_machine_has_all_of_its_points(command, plant: Path, tmp_path: Path):
@@ -98,32 +92,17 @@ def test_the_page_of_a_machine_has_all_of_its_points(command, plant: Path, tmp_p
     assert text.count('<section class="point') == 2
     assert "pump 2" not in text
     status, _, problem = command("report", plant, "--out", tmp_path / "no.html", "--machine", "pmup 7")
-    assert status == 2
-    assert "did you mean" in problem
-    assert not (tmp_path / "no.html").exists()
+    assert (status, "did you mean" in problem, (tmp_path / "no.html").exists()) == (2, True, False)
 
 
 def test_what_is_left_out_is_counted(plant: Path, monkeypatch: pytest.MonkeyPatch):
-    for name, most in {"ROWS": 8, "DETAILED": 3, "SMALL": 5}.items():
+    for name, most in {"ROWS": 8, "DETAILED": 3}.items():
         monkeypatch.setattr(fleet_module, name, most)
     with Store.open(plant) as store:
         text = fleet_page(store)
     assert "22 points of the 30 are left out" in text
-    assert "Trends of 1 point that want" in text
+    assert "Trends of 27 points" in text
     assert text.count('<section class="point') == 3
-
-
-def test_a_step_names_the_command_for_this_very_point():
-    for machine in (*HOSTILE[:2], *HOSTILE[3:]):
-        *_, (_, command) = next_steps(made_point(machine, "drive end", "alarm"), Path("my plant.db"))
-        words = [word for word in shlex.split(command) if word != "--"]
-        assert words == ["bearcat", "watch", "baseline", "my plant.db", f"{machine}/drive end"]
-    sentences = {status: next_steps(made_point("a", "b", status), None) for status in ("ok", "check", "alarm")}
-    assert "outer race" in sentences["alarm"][0][0]
-    assert len(sentences["ok"]) == 1
-    for status, changes, wanted in (("check", {"acknowledged": END}, False), ("no signal", {"alarm": END}, True)):
-        steps = next_steps(made_point("a", "b", status, **changes), None)
-        assert any("watch acknowledge" in command for _, command in steps) == wanted
 
 
 def test_hostile_names_are_text(tmp_path: Path):
@@ -132,9 +111,12 @@ def test_hostile_names_are_text(tmp_path: Path):
     with Store.open(made_store(tmp_path / "hostile.db", points)) as store:
         text = fleet_page(store)
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", text)
-    assert ATTACK in unescape(text)
     assert text.count("<script") == 1
     assert "<img" not in text
+    steps = [shlex.split(unescape(step)) for step in re.findall("<code>(.*?)</code>", text)]
+    for name in (*HOSTILE[:2], *HOSTILE[3:]):
+        words = ["bearcat", "watch", "baseline", *(["--"] if name == "-rf" else []), str(tmp_path / "hostile.db")]
+        assert any(sorted(step) == sorted([*words, f"{name}/{name}"]) for step in steps), name
 
 
 def test_a_point_of_which_nothing_was_learnt_is_shown(tmp_path: Path):
@@ -142,7 +124,7 @@ def test_a_point_of_which_nothing_was_learnt_is_shown(tmp_path: Path):
         assert "No recordings yet" in fleet_page(store)
         status = made_point("pump", "drive end", "no signal", since=None, time=END)
         snapshot = Snapshot("pump", "drive end", END, Observation("a.wav"))
-        store.add(Arrival("a.wav", "pump", "drive end", END, 1, 1), "a", [(snapshot, status)])
+        store.add(Arrival("a.wav", "pump", "drive end", END, 1, 1), [(snapshot, status)])
         store.keep([PointState(status, (OperatingState(),))])
         text = fleet_page(store)
     assert "check the sensor" in text
@@ -150,13 +132,10 @@ def test_a_point_of_which_nothing_was_learnt_is_shown(tmp_path: Path):
 
 def test_a_model_and_watched_machines_are_served_side_by_side(plant: Path):
     model = made_model("frequency", 256, rate=8000.0)
-    app = make_app(model, ServeRequest(), fleet=fleet_pages(str(plant)))
-
-    async def answers() -> list[httpx.Response]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-            return [await client.get(path) for path in ("/model", "/", "/fleet")]
-
-    described, page, machines = asyncio.run(answers())
+    app = make_app(model, ServeRequest(), fleet=partial(served_page, str(plant)))
+    client = TestClient(app, base_url="http://localhost")
+    described, page, machines, missing = map(client.get, ("/model", "/", "/fleet", "/fleet?machine=pump 99"))
     assert described.json()["classes"] == list(model.classes)
     assert "Diagnose recordings" in page.text
     assert "pump 2" in machines.text
+    assert missing.status_code == 404

@@ -249,7 +249,6 @@ class WatchRequest(PointRequest):
     false_alarms: float = option(1.0, "Accepted false alarms of a point in a year.", "N")
     baseline: int | None = option(None, "Recordings of a baseline.  [default: 8 to 30]", "N")
     baseline_days: float = option(2.0, "Days of running of a baseline.", "N")
-    timezone: str = option("UTC", "Time zone of times without one.", "ZONE")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,9 +66,7 @@ def test_the_page_is_served_without_a_model_and_leads_to_its_machines(browser, p
     running = Server(tmp_path, "--store", plant)
     base = f"http://{running.place.netloc}"
     assert httpx.get(f"{base}/fleet").text.count('<tr role="row" class=') == 30
-    assert httpx.get(f"{base}/fleet", params={"machine": "pump 99"}).status_code == 404
-    described = httpx.get(f"{base}/model").json()
-    assert (described["decision"], described["fleet"]) == (None, True), "recordings are diagnosed too"
+    assert httpx.get(f"{base}/model").json()["decision"] is None, "recordings are diagnosed too"
     with Opened(browser, f"{base}/fleet") as tab:
         assert shown(tab.page)[0] == "pump 2 drive end"
         tab.page.locator("#points a").first.press("Enter")

@@ -35,6 +35,6 @@ def test_a_full_disk_ends_with_one_sentence_and_the_next_run_goes_on(plant, watc
     )  # fmt: skip
     process.join(60)
     assert process.exitcode == 2
-    assert "disk is full" in errors.read_text()
+    assert "nothing is lost" in errors.read_text()
     assert watch(plant, place).returncode == 1
     assert content(place) == content(watched[0])

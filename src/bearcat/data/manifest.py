@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -204,14 +204,14 @@ STAMP = re.compile(rf"(?<!\d){DATE}{CLOCK}{ZONE}(?!\d)")
 EPOCH = re.compile(r"(?<!\d)(\d{10})(\d{3})?(?:[.,](\d{1,6}))?(?!\d)")  # seconds or milliseconds since 1970
 
 
-def time_in(text: str, zone: tzinfo = UTC) -> float | None:
-    """The time that a text holds, in seconds since 1970; None where it holds none."""
+def time_in(text: str) -> float | None:
+    """The time that a text holds, in seconds since 1970; UTC without a zone; None where it holds none."""
     for match in STAMP.finditer(text):
         date = "-".join(match.group("year", "month", "day"))
         clock = ":".join(part or "00" for part in match.group("hour", "minute", "second"))
         with suppress(ValueError):  # 31 February
             moment = datetime.fromisoformat(f"{date}T{clock}{match['zone'] or ''}")
-            whole = moment if moment.tzinfo else moment.replace(tzinfo=zone)
+            whole = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             return whole.timestamp() + float(f"0.{match['part'] or 0}")
     if number := EPOCH.search(text):
         return int(number[1]) + int(number[2] or 0) / 1000 + float(f"0.{number[3] or 0}")

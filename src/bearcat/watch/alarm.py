@@ -21,7 +21,7 @@ from bearcat.diagnosis.lines import FAULTS, FEWEST_TURNS
 from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk, usual_lines
 from bearcat.findings import GROWN, IMPULSIVE, LOUDER, SHOWN_LINE, Finding, most_severe, unique
 from bearcat.settings import WatchRequest
-from bearcat.watch.memory import OpenAlarm, PointState, Reading, observe
+from bearcat.watch.memory import OpenAlarm, PointState, Reading, observe, turns_of
 from bearcat.watch.snapshot import MEASUREMENTS, Event, PointStatus, Snapshot, status_of, written_time
 from bearcat.watch.usual import (
     BAND_NAMES,
@@ -64,16 +64,16 @@ def judge(
             after[point], readings[point] = observe(state, snapshot)
     for point, reading in readings.items():
         beside = [state for other, state in after.items() if other != point]
-        after[point], happened = assess(after[point], reading, request, beside)
-        events += happened
+        after[point], event = assess(after[point], reading, request, beside)
+        events += [] if event is None else [event]
     return after, events, late
 
 
 def assess(
     state: PointState, reading: Reading, request: WatchRequest, beside: Sequence[PointState] = ()
-) -> tuple[PointState, tuple[Event, ...]]:
-    """What a recording means, beside the other points of its machine."""
-    snapshot, before, kind, events = reading.snapshot, state.status.status, None, list[Event]()
+) -> tuple[PointState, Event | None]:
+    """What a recording means, beside the other points of its machine, and what happened."""
+    snapshot, before, kind = reading.snapshot, state.status.status, None
     if reading.row is not None:
         reading = _without_neighbours(state, reading, beside)
     whole = reading.row is not None and (reading.physics is not None or snapshot.measured.spectra is None)
@@ -86,10 +86,9 @@ def assess(
     status = _status(state, reading, request)
     if reading.silent is not None and before != NO_SIGNAL:
         kind = "problem"
-    if kind is not None:
-        why = tuple(most_severe(status.findings))
-        events.append(Event(status.machine, status.point, snapshot.time, kind, why, status.fault))
-    return replace(state, status=status), tuple(events)
+    why = tuple(most_severe(status.findings))
+    event = None if kind is None else Event(status.machine, status.point, snapshot.time, kind, why, status.fault)
+    return replace(state, status=status), event
 
 
 # What the recording says.
@@ -186,7 +185,8 @@ def _weigh(state: PointState, reading: Reading, request: WatchRequest) -> tuple[
     evidence = add_evidence(before, p_value, state.limit(request), state.reference.correlated)
     if state.alarm is not None and not state.state.learnt:  # levels, which raised it, cannot be compared there
         evidence = max(evidence, before)
-    if state.after_stop or state.restarted:  # it is cold, or was taken apart: what stays changed shows later
+    after_stop = state.running == 1 < state.starts
+    if after_stop or state.restarted:  # it is cold, or was taken apart: what stays changed shows later
         evidence = min(evidence, before)
     onset = None if evidence == 0 else reading.snapshot.time if before == 0 else state.onset
     return replace(state, evidence=evidence, onset=onset), replace(reading, p_value=p_value)
@@ -302,8 +302,7 @@ def _judge(state: PointState, reading: Reading, request: WatchRequest) -> list[F
     if reading.waits and before.recordings and before.status != NO_SIGNAL:  # as it was
         return [finding for finding in before.findings if finding.severity in (CHECK, ALARM)]
     if reading.waits:
-        turns = sum(burst.turns for burst in state.block)
-        return [Finding("too few turns", "check", {"turns": turns, "wanted": FEWEST_TURNS})]
+        return [Finding("too few turns", "check", {"turns": turns_of(state.block), "wanted": FEWEST_TURNS})]
     if alarm is not None and alarm.acknowledged is None and not alarm.over:
         return _why_alarm(state, reading)
     if reading.row is None and reading.diagnosis is not None:

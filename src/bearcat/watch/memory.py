@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from bearcat.diagnosis.decision import ALARM, CHECK, OK
-from bearcat.diagnosis.lines import FEWEST_TURNS, Spectra, levels_over_background
+from bearcat.diagnosis.lines import FEWEST_TURNS, levels_over_background
 from bearcat.diagnosis.physics import Loudness, PhysicsEvidence, loudness, physics_evidence
 from bearcat.diagnosis.quality import stopped
-from bearcat.diagnosis.recording import Diagnosis
-from bearcat.findings import GROWN, Finding
+from bearcat.diagnosis.recording import Diagnosis, Measured
+from bearcat.findings import GROWN, Finding, unique
 from bearcat.settings import WatchRequest
 from bearcat.watch.snapshot import Event, PointStatus, Snapshot, line_values, status_of, written_time
 from bearcat.watch.usual import (
@@ -64,15 +64,6 @@ class OpenAlarm:
 
 
 @dataclass(frozen=True, eq=False)
-class Burst:
-    """A recording of a block: short ones are read together."""
-
-    values: Mapping[str, float]
-    spectra: Spectra | None
-    turns: float
-
-
-@dataclass(frozen=True, eq=False)
 class PointState:
     """What is remembered of one point."""
 
@@ -85,7 +76,7 @@ class PointState:
     question: Finding | None = None  # what a person should know of the baseline, until it is acknowledged
     # The last recordings.
     orders: Mapping[str, float] | None = None  # of the bearing
-    block: tuple[Burst, ...] = ()  # that is not complete
+    block: tuple[Measured, ...] = ()  # recordings that are read together, with all of their values as levels
     lines: Mapping[str, Loudness] = field(default_factory=dict)
     running: int = 0  # blocks since the machine has started
     starts: int = 1  # of the machine
@@ -108,11 +99,6 @@ class PointState:
         """The state whose baseline counts: the current one, or the best known while that is learnt."""
         known = [state for state in self.states if state.learnt]
         return self.state if self.state.learnt else max(known, key=lambda state: len(state.rows), default=self.state)
-
-    @property
-    def after_stop(self) -> bool:
-        """Whether the last block is the first one after a stop."""
-        return self.running == 1 < self.starts
 
     @property
     def restarted(self) -> bool:
@@ -202,11 +188,11 @@ def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]
     if silent is not None:
         return state, Reading(snapshot, silent)
     orders = state.orders if measured.orders is None else dict(measured.orders)
-    block = (*state.block, Burst(dict(snapshot.values), measured.spectra, measured.turns or 0.0))
-    if measured.spectra is not None and sum(burst.turns for burst in block) < FEWEST_TURNS:
+    block = (*state.block, replace(measured, levels=dict(snapshot.values)))
+    if measured.spectra is not None and turns_of(block) < FEWEST_TURNS:
         return replace(state, orders=orders, block=block), Reading(snapshot)
-    names = sorted(set().union(*(burst.values for burst in block)))
-    values = {name: float(np.median([burst.values[name] for burst in block if name in burst.values])) for name in names}
+    names = sorted(set().union(*(each.levels for each in block)))
+    values = {name: float(np.median([each.levels[name] for each in block if name in each.levels])) for name in names}
     physics = snapshot.observation.physics
     if physics is None and (physics := _read_together(block, snapshot, orders)) is not None:
         values |= line_values(physics)
@@ -220,11 +206,16 @@ def observe(state: PointState, snapshot: Snapshot) -> tuple[PointState, Reading]
     return state, Reading(snapshot, row=row, physics=physics)
 
 
+def turns_of(block: Sequence[Measured]) -> float:
+    """Of the shaft, in recordings that are read together."""
+    return sum(each.turns or 0.0 for each in block)
+
+
 def _read_together(
-    block: Sequence[Burst], last: Snapshot, orders: Mapping[str, float] | None
+    block: Sequence[Measured], last: Snapshot, orders: Mapping[str, float] | None
 ) -> PhysicsEvidence | None:
     """What fault lines the recordings of a block show together; None where they cannot be read."""
-    spectra, rpm = [burst.spectra for burst in block if burst.spectra is not None], last.values.get("rpm")
+    spectra, rpm = [each.spectra for each in block if each.spectra is not None], last.values.get("rpm")
     if not spectra or orders is None or last.measured.rate is None or rpm is None:
         return None
     same = [each for each in spectra if each.turns == spectra[0].turns]
@@ -277,16 +268,13 @@ def unreadable(state: PointState, time: float, problem: str) -> PointState:
 def acknowledge(state: PointState, time: float, note: str = "") -> tuple[PointState, Event]:
     """A person has seen the alarm: it does not come again until the change grows, or has gone and comes again."""
     alarm, status = state.alarm, state.status
+    findings, since = status.findings, time if status.status == ALARM else status.since
     if alarm is not None:
         alarm = replace(alarm, acknowledged=time, change=state.level)
-    if status.status == ALARM:
-        status = replace(status, status=CHECK, since=time)
-    seen = tuple(
-        Finding("alarm acknowledged", "check", finding.values) if finding.kind == "alarm open"
-        else finding.but("check") if finding.severity == "alarm" else finding
-        for finding in status.findings
-    )  # fmt: skip
-    status = replace(status, alarm=None, acknowledged=time, findings=seen)
+        findings = (alarm.finding, *(finding for finding in findings if finding.severity != "alarm"))
+    status = replace(
+        status, status=status_of(findings), since=since, alarm=None, acknowledged=time, findings=unique(findings)
+    )
     event = Event(status.machine, status.point, time, "acknowledged", note=note)
     return replace(state, alarm=alarm, question=None, status=status), event
 

@@ -69,9 +69,8 @@ class Snapshot:
 
 
 def measure(
-    measurement: FoundMeasurement, given: Given, time: float, machine: str, point: str | None = None,
-    load: float | None = None, temperature: float | None = None,
-) -> list[Snapshot]:  # fmt: skip
+    measurement: FoundMeasurement, given: Given, time: float, machine: str, point: str | None = None
+) -> list[Snapshot]:
     """A snapshot of each point of one file; InputError where none of them can be measured.
 
     `point` is where all channels of the file were recorded; a file of several points without one has a channel each.
@@ -86,7 +85,7 @@ def measure(
         named = first.point or split_name(axes.name, first.path)[2]
         name = f"{point} {named}" if point and named and len(observed) > 1 else point or named or "1"
         rpm = None if observation.speed is None else observation.speed.rpm
-        stated = {"rpm": rpm, "load": load, "temperature": temperature, "rms": observation.rms}
+        stated = {"rpm": rpm, "load": first.load, "temperature": first.temperature, "rms": observation.rms}
         values = dict(measured.levels) | {key: value for key, value in stated.items() if value is not None}
         values |= {} if observation.physics is None else line_values(observation.physics)
         if measured.turns is not None and measured.turns < FEWEST_TURNS:  # it is read together with others
@@ -115,7 +114,6 @@ class Event:
     findings: tuple[Finding, ...] = ()
     fault: str | None = None  # that is named then
     note: str = ""  # of a person
-    number: int = 0  # in the store
 
     @property
     def what(self) -> str:
@@ -173,10 +171,8 @@ class PointStatus:
         return "" if self.level is None else f"{self.level:.3g} {self.unit or ''}".strip()
 
     def __post_init__(self) -> None:
-        if self.severity not in (None, *CLARITIES):
-            raise ValueError(f"{self.severity!r:.40} is no severity")
-        if self.status not in STATUSES:  # it would count as ok
-            raise ValueError(f"{self.status!r:.40} is no status")
+        if self.status not in STATUSES or self.severity not in (None, *CLARITIES):  # it would count as ok
+            raise ValueError(f"{self.status!r:.40}, {self.severity!r:.40} is no status")
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -187,16 +183,6 @@ class PointStatus:
     def baseline(self) -> str | None:
         """How much of a baseline that is not complete is there, and what is judged meanwhile, in words."""
         return next((sentence(finding) for finding in self.findings if finding.kind == "baseline incomplete"), None)
-
-
-@dataclass(frozen=True)
-class TrendRow:
-    """A point at one time: what was measured, and its status then."""
-
-    time: float
-    recording: str
-    values: Mapping[str, float]
-    status: PointStatus | None  # None: the recording came late, and was not judged
 
 
 class Fleet(list[PointStatus]):

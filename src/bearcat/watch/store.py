@@ -2,8 +2,7 @@
 
 Everything of one file is added in one transaction, so a process that is killed neither loses nor repeats a recording.
 One process watches a store at a time; any number may read it, and acknowledge alarms, meanwhile. Raw recordings stay
-where they are: the store has their path and the digest of their content. What is only read as a whole is compressed
-JSON, whose checksum finds damage.
+where they are: the store has their paths. What is only read as a whole is compressed JSON, whose checksum finds damage.
 
 >>> with Store.open("plant.db") as store:
 ...     for point in store.fleet():                       # worst first
@@ -15,26 +14,24 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import time
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 
-from bearcat.deploy.find import split_name
 from bearcat.diagnosis.decision import ALARM, CHECK
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError, shown, suggest
 from bearcat.settings import from_plain, to_plain
 from bearcat.watch.folder import Arrival
 from bearcat.watch.memory import PointState, acknowledge, relearn
-from bearcat.watch.snapshot import Event, Fleet, PointStatus, Snapshot, TrendRow, written_time
+from bearcat.watch.snapshot import Event, Fleet, PointStatus, Snapshot
 
 try:
     import sqlalchemy as sql
@@ -42,10 +39,7 @@ try:
 except ImportError as missing:
     raise InputError("watching machines needs an extra; pip install 'bearcat[watch]'") from missing
 
-if TYPE_CHECKING:
-    from sqlalchemy.engine import Connection, Engine, Row
-
-VERSION = "7"  # of the tables
+VERSION = "8"  # of the tables
 LOCK = 0x62636174  # the key of PostgreSQL's locks: "bcat"
 BUSY_SECONDS = 30.0  # for which a writer waits until another's transaction has ended
 DAMAGED = "is no store of bearcat watch, or is damaged; choose another file, or restore a backup"
@@ -62,15 +56,11 @@ class Packed(sql.TypeDecorator[Any]):
         super().__init__()
         self.kind = kind
 
-    def process_bind_param(self, value: Any, _dialect: Any) -> bytes | None:
-        if value is None:
-            return None
+    def process_bind_param(self, value: Any, _dialect: Any) -> bytes:
         return zlib.compress(json.dumps(to_plain(value), default=_plain_array).encode(), 1)
 
     def process_result_value(self, value: Any, _dialect: Any) -> Any:
         try:
-            if value is None:
-                return None
             return from_plain(self.kind, json.loads(zlib.decompress(value), object_hook=_array))
         except (zlib.error, ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as error:
             raise SQLAlchemyError("malformed: no value that bearcat wrote") from error
@@ -84,6 +74,7 @@ def _array(plain: dict[str, Any]) -> Any:
     return np.frombuffer(b64decode(plain["doubles"])).reshape(plain["shape"]) if "doubles" in plain else plain
 
 
+Change = Callable[[PointState, float, str], tuple[PointState, Event]]  # by a person, with a note
 Column, Table, Text, Double, Integer = sql.Column, sql.Table, sql.Text, sql.Double, sql.Integer
 tables = sql.MetaData()
 STORE = Table("store", tables, Column("version", Text, primary_key=True))  # one row
@@ -91,21 +82,17 @@ POINTS = Table(
     "points", tables, Column("machine", Text, primary_key=True), Column("point", Text, primary_key=True),
     Column("status", Packed(PointStatus), nullable=False), Column("memory", Packed(PointState), nullable=False),
 )  # fmt: skip
-RECORDINGS = Table(
-    "recordings", tables, Column("id", Integer, primary_key=True),
-    *(Column(name, Text, nullable=False) for name in ("digest", "part", "path")),
+FILES = Table(
+    "files", tables, Column("path", Text, primary_key=True), Column("part", Text, primary_key=True),
     *(Column(name, sql.BigInteger, nullable=False) for name in ("size", "changed")),  # an unchanged file is known
+    Column("machine", Text, nullable=False),
     Column("refused", Text),  # the settings with which it could not be used; with others it is tried again
-    sql.UniqueConstraint("digest", "part"),
 )  # fmt: skip
 SNAPSHOTS = Table(
-    "snapshots", tables, Column("id", sql.BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    Column("machine", Text, nullable=False), Column("point", Text, nullable=False),
-    Column("recording", sql.ForeignKey("recordings.id"), nullable=False, index=True),
-    Column("time", Double, nullable=False), Column("channel", Text),
-    Column("measured", Packed(Mapping[str, float]), nullable=False),
-    Column("status", Packed(PointStatus)),  # without one the recording came late and was not judged
-    sql.Index("snapshots_by_point", "machine", "point", "time"),
+    "snapshots", tables, Column("id", Integer, primary_key=True),
+    *(Column(name, Text, nullable=False) for name in ("machine", "point", "recording")),
+    Column("time", Double, nullable=False), Column("values", Packed(Mapping[str, float]), nullable=False),
+    Column("status", Packed(PointStatus), nullable=False), sql.Index("snapshots_by_point", "machine", "point", "time"),
 )  # fmt: skip
 EVENTS = Table(
     "events", tables, Column("number", Integer, primary_key=True),
@@ -121,11 +108,11 @@ EVENTS = Table(
 class Store:
     """A store that is open."""
 
-    engine: Engine
+    engine: sql.Engine
     name: str  # without a password
     path: Path | None  # of a file
     write: bool
-    _connection: Connection | None = None  # of the transaction at work
+    _connection: sql.Connection | None = None  # of the transaction at work
 
     @staticmethod
     @contextmanager
@@ -133,24 +120,20 @@ class Store:
         """The store in a file or at a PostgreSQL address; `create`: a new one where there is none."""
         store = _opened(str(address), write or create, create)
         try:
-            store._prepare(create)
+            with store.transaction() as connection:
+                there = sql.inspect(connection).get_table_names()
+                if create and not there:
+                    tables.create_all(connection)
+                    connection.execute(sql.insert(STORE).values(version=VERSION))
+                elif STORE.name not in there or connection.scalar(sql.select(STORE.c.version)) != VERSION:
+                    other = "is no store of bearcat watch, or one of another version; read the folder into a new store"
+                    raise InputError(f"{store.name}: {other}")
             yield store
         finally:
             store.engine.dispose()
 
-    def _prepare(self, create: bool) -> None:
-        """Checks that this is a store of our version; makes a new one where there is none."""
-        with self.transaction() as connection:
-            there = sql.inspect(connection).get_table_names()
-            if create and not there:
-                tables.create_all(connection)
-                connection.execute(sql.insert(STORE).values(version=VERSION))
-            elif STORE.name not in there or connection.scalar(sql.select(STORE.c.version)) != VERSION:
-                other = "is no store of bearcat watch, or one of another version; read the folder into a new store"
-                raise InputError(f"{self.name}: {other}")
-
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
+    def transaction(self) -> Iterator[sql.Connection]:
         """Everything inside is written at once or not at all, after what other processes write; may be nested."""
         if self._connection is not None:
             yield self._connection
@@ -173,8 +156,7 @@ class Store:
         """
         with ExitStack() as held:
             if self.path is None:
-                lock = self.engine.execution_options(isolation_level="AUTOCOMMIT").connect()
-                held.enter_context(lock)
+                lock = held.enter_context(self.engine.execution_options(isolation_level="AUTOCOMMIT").connect())
                 held.callback(lock.invalidate)
                 free = lock.scalar(sql.select(sql.func.pg_try_advisory_lock(LOCK, 0)))
             else:
@@ -188,79 +170,73 @@ class Store:
 
     # What is known.
 
-    def fleet(self, machine: str | None = None) -> Fleet:
-        """Every point, worst first; acknowledged ones among the others that are to be checked."""
+    def _rows(self, query: Any) -> Sequence[sql.Row[Any]]:
         with self.transaction() as connection:
-            points = connection.scalars(sql.select(POINTS.c.status).where(*_of(POINTS, machine)))
-            return Fleet(sorted(points, key=lambda point: point.order))
+            return connection.execute(query).all()
+
+    def fleet(self, name: str | None = None, field: str | None = None) -> Fleet:
+        """Every point, worst first, or those of a machine, or the one that is called MACHINE/POINT; InputError, about
+        this field, where there is none.
+        """
+        statuses = [row.status for row in self._rows(sql.select(POINTS.c.status))]
+        fleet = Fleet(sorted(statuses, key=lambda point: point.order))
+        if name is None:
+            return fleet
+        whole = [point for point in fleet if point.machine == name]
+        points = whole or [point for point in fleet if f"{point.machine}/{point.point}" == name]
+        if not points:
+            names = dict.fromkeys(point.machine for point in fleet)
+            raise InputError(f"{self.name}: there is no machine or point '{shown(name)}'{suggest(name, names)}", field)
+        return Fleet(points)
 
     def states(self, machine: str) -> dict[str, PointState]:
         """What is remembered of the points of a machine, by point."""
-        query = sql.select(POINTS.c.point, POINTS.c.memory).where(*_of(POINTS, machine)).order_by(POINTS.c.point)
-        with self.transaction() as connection:
-            return {row.point: row.memory for row in connection.execute(query)}
+        query = sql.select(POINTS.c.point, POINTS.c.memory).where(POINTS.c.machine == machine).order_by(POINTS.c.point)
+        return {row.point: row.memory for row in self._rows(query)}
 
-    def trend(self, machine: str, point: str, most: int | None = None) -> list[TrendRow]:
-        """A point over time, oldest first; of more than `most` rows an even choice."""
-        of_point, order = _of(SNAPSHOTS, machine, point), (SNAPSHOTS.c.time, SNAPSHOTS.c.id)
-        query = sql.select(SNAPSHOTS, RECORDINGS.c.path).join(RECORDINGS).where(*of_point).order_by(*order)
-        with self.transaction() as connection:
-            if most is not None:
-                numbers = list(connection.scalars(sql.select(SNAPSHOTS.c.id).where(*of_point).order_by(*order)))
-                places = np.linspace(0, len(numbers) - 1, min(most, len(numbers))).round().astype(int)
-                query = query.where(SNAPSHOTS.c.id.in_([numbers[place] for place in places]))
-            return [
-                TrendRow(row.time, "#".join(filter(None, (row.path, row.channel))), row.measured, row.status)
-                for row in connection.execute(query)
-            ]
+    def trend(self, machine: str, point: str, most: int | None = None) -> Sequence[sql.Row[Any]]:
+        """`time`, `recording`, `values` and `status` of a point, oldest first; of more than `most` an even choice."""
+        query = sql.select(SNAPSHOTS).where(*_of(SNAPSHOTS, machine, point)).order_by(SNAPSHOTS.c.time, SNAPSHOTS.c.id)
+        if most is not None:
+            numbers = [row.id for row in self._rows(query.with_only_columns(SNAPSHOTS.c.id))]
+            places = np.linspace(0, len(numbers) - 1, min(most, len(numbers))).round().astype(int)
+            query = query.where(SNAPSHOTS.c.id.in_([numbers[place] for place in places]))
+        return self._rows(query)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """All measurements with the status then, as plain values, by point and time."""
-        for point in sorted(self.fleet(), key=lambda status: (status.machine, status.point)):
+        """All measurements with the status then, as plain values, oldest first, of the worst point first."""
+        for point in self.fleet():
             for row in self.trend(point.machine, point.point):
-                about = {"machine": point.machine, "point": point.point, "time": written_time(row.time)}
-                judged = {} if row.status is None else Fleet([row.status]).cells()[0]
-                yield {**about, **judged, **row.values, "recording": row.recording, "late": row.status is None}
+                yield {**Fleet([row.status]).cells()[0], **row.values, "recording": row.recording}
 
-    def events(self, machine: str | None = None, point: str | None = None, most: int = 1000) -> list[Event]:
-        """What happened, the latest `most`, oldest first."""
+    def events(self, machine: str, point: str, most: int = 1000) -> list[Event]:
+        """What happened at a point, the latest `most`, oldest first."""
         latest = sql.select(EVENTS).order_by(EVENTS.c.time.desc(), EVENTS.c.number.desc()).limit(most)
-        return self._events(latest.where(*_of(EVENTS, machine, point)))[::-1]
+        return [row.event for row in self._rows(latest.where(*_of(EVENTS, machine, point)))][::-1]
 
-    def unsent(self, most: int = 1000) -> list[Event]:
-        """Events whose notifications are still to be made, oldest first."""
-        return self._events(sql.select(EVENTS).where(~EVENTS.c.sent).order_by(EVENTS.c.number).limit(most))
+    def unsent(self) -> Sequence[sql.Row[Any]]:
+        """The `number` and `event` of events whose notifications are still to be made, oldest first, at most 1000."""
+        return self._rows(sql.select(EVENTS).where(~EVENTS.c.sent).order_by(EVENTS.c.number).limit(1000))
 
-    def _events(self, query: Any) -> list[Event]:
-        with self.transaction() as connection:
-            return [replace(row.event, number=row.number) for row in connection.execute(query)]
-
-    def files(self) -> Sequence[Row[Any]]:
-        """The rows of files that were read, the oldest first."""
-        with self.transaction() as connection:
-            return connection.execute(sql.select(RECORDINGS).order_by(RECORDINGS.c.id)).all()
+    def known(self, settings: str) -> set[tuple[str, str, int, int]]:
+        """The identities of files that were read, or cannot be used with these settings."""
+        tried = FILES.c.refused.is_(None) | (FILES.c.refused == settings)
+        query = sql.select(FILES.c.path, FILES.c.part, FILES.c.size, FILES.c.changed).where(tried)
+        return {(row.path, row.part, row.size, row.changed) for row in self._rows(query)}
 
     # What is written.
 
     def add(
-        self, arrival: Arrival, digest: str, measured: Sequence[tuple[Snapshot, PointStatus | None]] = (),
-        refused: str | None = None,
-    ) -> None:  # fmt: skip
-        """A file by its content, with its measurements and what they meant; late ones have no status. `refused` are
-        settings with which it could not be used.
-        """
-        file = {name: getattr(arrival, name) for name in ("part", "path", "size", "changed")}
-        file |= {"digest": digest, "refused": refused}
-        known = RECORDINGS.c.digest == digest, RECORDINGS.c.part == arrival.part
+        self, arrival: Arrival, measured: Sequence[tuple[Snapshot, PointStatus]] = (), refused: str | None = None
+    ) -> None:
+        """A file, with its measurements and what they meant; `refused` are settings with which it cannot be used."""
         with self.transaction() as connection:
-            number = connection.scalar(sql.update(RECORDINGS).where(*known).values(file).returning(RECORDINGS.c.id))
-            if number is None:
-                number = connection.scalar(sql.insert(RECORDINGS).values(file).returning(RECORDINGS.c.id))
+            connection.execute(sql.delete(FILES).where(FILES.c.path == arrival.path, FILES.c.part == arrival.part))
+            connection.execute(sql.insert(FILES).values((*arrival.identity, arrival.machine, refused)))
             for snapshot, status in measured:
                 connection.execute(sql.insert(SNAPSHOTS).values(
-                    machine=snapshot.machine, point=snapshot.point, recording=number, time=snapshot.time,
-                    channel=split_name(snapshot.observation.recording, Path(arrival.path))[2] or None, status=status,
-                    measured={name: float(f"{value:.6g}") for name, value in snapshot.values.items()},
+                    machine=snapshot.machine, point=snapshot.point, recording=arrival.path, time=snapshot.time,
+                    values={name: float(f"{value:.6g}") for name, value in snapshot.values.items()}, status=status,
                 ))  # fmt: skip
 
     def keep(self, states: Iterable[PointState], events: Iterable[Event] = ()) -> None:
@@ -274,108 +250,80 @@ class Store:
                 row = {"machine": event.machine, "point": event.point, "time": event.time, "event": event}
                 connection.execute(sql.insert(EVENTS).values(**row, sent=False))
 
-    def mark_sent(self, numbers: Sequence[int]) -> None:
-        """Says that notifications of these events were made."""
+    def mark_sent(self, number: int) -> None:
+        """Says that notifications were made of the events up to this one."""
         with self.transaction() as connection:
-            connection.execute(sql.update(EVENTS).where(EVENTS.c.number.in_(numbers)).values(sent=True))
+            connection.execute(sql.update(EVENTS).where(EVENTS.c.number <= number).values(sent=True))
 
-    def acknowledge(self, machine: str, point: str | None = None, note: str = "") -> int:
+    def acknowledge(self, name: str, note: str = "") -> int:
         """A person has taken notice of the alarms of a machine, or of a point of it; how many points had some."""
+        points = [point for point in self.fleet(name) if point.status in (ALARM, CHECK) or point.alarm is not None]
+        return self._change(points, acknowledge, note)
+
+    def relearn(self, name: str, note: str = "") -> int:
+        """The baselines of a machine, or of a point of it, are learnt anew from the next recordings on; how many."""
+        return self._change(self.fleet(name), relearn, note)
+
+    def _change(self, points: Sequence[PointStatus], change: Change, note: str) -> int:
+        """What a person does to points, now; how many there are."""
         with self.transaction():
-            points = self._named(machine, point)
-            marked = [status.point for status in points if status.status in (ALARM, CHECK) or status.alarm is not None]
-            states = self.states(machine) if marked else {}
-            for name in marked:
-                state, event = acknowledge(states[name], time.time(), note)
+            for point in points:
+                state, event = change(self.states(point.machine)[point.point], time.time(), note)
                 self.keep([state], [event])
-        return len(marked)
+        return len(points)
 
-    def relearn(self, machine: str, point: str, note: str = "") -> Event:
-        """The baseline of a point is learnt anew from the next recordings on."""
-        with self.transaction():
-            self._named(machine, point)
-            state, event = relearn(self.states(machine)[point], time.time(), note)
-            self.keep([state], [event])
-        return event
-
-    def forget(self, machine: str, point: str | None = None) -> int:
+    def forget(self, name: str) -> int:
         """Removes a machine, or a point of it, with its history; how many points. Files still there are read again."""
         with self.transaction() as connection:
-            points = self._named(machine, point)
-            for table in (SNAPSHOTS, EVENTS, POINTS):
-                connection.execute(sql.delete(table).where(*_of(table, machine, point)))
-            used = sql.select(SNAPSHOTS.c.id).where(SNAPSHOTS.c.recording == RECORDINGS.c.id).exists()
-            connection.execute(sql.delete(RECORDINGS).where(~used, RECORDINGS.c.refused.is_(None)))
+            points = self.fleet(name)
+            for point in points:
+                connection.execute(sql.delete(FILES).where(FILES.c.machine == point.machine))
+                for table in (SNAPSHOTS, EVENTS, POINTS):
+                    connection.execute(sql.delete(table).where(*_of(table, point.machine, point.point)))
             return len(points)
-
-    def _named(self, machine: str, point: str | None) -> list[PointStatus]:
-        """The points of a machine, or one of them; InputError, with the nearest name, where there is none."""
-        points = self.fleet(machine)
-        if not points:
-            machines = dict.fromkeys(status.machine for status in self.fleet())
-            raise InputError(f"{self.name}: there is no machine '{machine}'{suggest(machine, machines)}")
-        named = [status for status in points if point in (None, status.point)]
-        if not named:
-            names = suggest(str(point), [status.point for status in points])
-            raise InputError(f"{self.name}: machine '{machine}' has no point '{point}'{names}")
-        return named
 
 
 def _sentence(error: Exception) -> str:
     """What an error of the database means for the user."""
     message = (str(error.orig if isinstance(error, DBAPIError) else error).splitlines() or [""])[0]
-    if "full" in message or "disk I/O" in message or "No space" in message:
-        return "the disk is full or broken; free some space and run the same command again, nothing is lost"
-    if "locked" in message:
-        return "another process keeps it locked; wait until it has ended"
     if isinstance(error, UnicodeDecodeError) or any(word in message for word in OF_DAMAGE):
         return DAMAGED
-    return f"the database says: {message}"
+    return f"the database says: {message}; put that right and run the same command again, nothing is lost"
 
 
-def _of(table: sql.Table, machine: str | None, point: str | None = None) -> list[Any]:
-    """Conditions on the rows of a machine or a point; None: of all."""
-    columns = (table.c.machine, machine), (table.c.point, point)
-    return [column == value for column, value in columns if value is not None]
+def _of(table: sql.Table, machine: str, point: str) -> tuple[Any, Any]:
+    """Conditions on the rows of a point."""
+    return table.c.machine == machine, table.c.point == point
 
 
 # Connections.
 
 
 def _opened(address: str, write: bool, create: bool) -> Store:
-    """The store in a file or at a PostgreSQL address, which nobody has looked into yet."""
+    """The store in a file, which only its owner may read, or at a PostgreSQL address; nobody has looked into it yet."""
     scheme, sign, _ = address.partition("://")
     if not sign:
         path = Path(address)
-        _check_file(path, create)
-        return Store(_sqlite_engine(path, write), str(path), path, write)
-    if scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
-        raise InputError(f"--store: '{scheme}://' is no address of a store; give a file, or postgresql://…")
-    try:
-        url = sql.engine.make_url(address).set(drivername="postgresql+psycopg")
-        engine = sql.create_engine(url, connect_args={"connect_timeout": 10}, pool_pre_ping=True)
-    except ImportError as error:
-        raise InputError("a store in PostgreSQL needs an extra; pip install 'bearcat[watch]'") from error
-    except (SQLAlchemyError, ValueError) as error:
-        raise InputError("--store: is no address such as postgresql://user@host/database") from error
-    name = url.set(drivername="postgresql").render_as_string(hide_password=True)
-    return Store(engine, name, None, write)
-
-
-def _check_file(path: Path, create: bool) -> None:
-    """Refuses what is no file; a new one is only for its owner to read."""
-    try:
         if create and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(0o600)
         if not path.is_file():
             what = "is no file" if path.exists() else "there is no such store"
             raise InputError(f"{path}: {what}; bearcat watch FOLDER --store FILE makes one")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be opened ({os.strerror(error.errno or 0)}); check the path") from error
+        return Store(_sqlite_engine(path, write), str(path), path, write)
+    try:
+        if scheme not in ("postgresql", "postgres"):
+            raise ValueError
+        url = sql.engine.make_url(address).set(drivername="postgresql+psycopg")
+        engine = sql.create_engine(url, connect_args={"connect_timeout": 10}, pool_pre_ping=True)
+    except (ImportError, SQLAlchemyError, ValueError) as error:
+        right = "write postgresql://user@host/database, and pip install 'bearcat[watch]'"
+        raise InputError(f"--store: this is no address of a store in PostgreSQL; {right}") from error
+    name = url.set(drivername="postgresql").render_as_string(hide_password=True)
+    return Store(engine, name, None, write)
 
 
-def _sqlite_engine(path: Path, write: bool) -> Engine:
+def _sqlite_engine(path: Path, write: bool) -> sql.Engine:
     import sqlite3
 
     uri = f"file:{quote(str(path.absolute()))}?mode={'rw' if write else 'ro'}"
@@ -387,10 +335,7 @@ def _sqlite_engine(path: Path, write: bool) -> Engine:
         connection.executescript("PRAGMA trusted_schema = OFF; PRAGMA synchronous = FULL")  # survives a power cut
         return connection
 
-    def begin(connection: Connection) -> None:
-        # Who may write begins so, that nobody changes what was read.
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
+    begin = "BEGIN IMMEDIATE" if write else "BEGIN"  # that nobody changes what a writer has read
     engine = sql.create_engine("sqlite://", creator=connect, poolclass=sql.pool.QueuePool)
-    sql.event.listen(engine, "begin", begin)
+    sql.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return engine

@@ -96,8 +96,6 @@ def bet(p_value: float) -> float:
         return 0.5
     low = max(p_value, 1e-300)
     log = math.log(low)
-    if log > -1e-4:  # where the formula takes the difference of nearly equal numbers
-        return 0.5 - log / 3
     return (1 - low + low * log) / (low * log**2)
 
 
@@ -211,9 +209,8 @@ class OperatingState:
         """What all but a tenth of the baseline's measurements lie within, by name."""
         if not len(self.rows):
             return {}
-        low, high = (_quantile(self.rows, share).tolist() for share in (1 - HIGH, HIGH))
-        bands = zip(MEASUREMENTS, zip(low, high, strict=True), strict=True)
-        return {name: band for name, band in bands if np.isfinite(band).all()}
+        bands = zip(*(_quantile(self.rows, share).tolist() for share in (1 - HIGH, HIGH)), strict=True)
+        return {name: band for name, band in zip(MEASUREMENTS, bands, strict=True) if np.isfinite(band).all()}
 
     def change(self, row: Doubles) -> Doubles:
         """(name,) of NAMES: dB above what is usual; nan where something was not measured."""

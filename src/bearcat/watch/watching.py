@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -24,9 +24,8 @@ from bearcat import __version__
 from bearcat.deploy import in_processes
 from bearcat.deploy.find import Given, measurements_of_file
 from bearcat.errors import InputError, bug, shown
-from bearcat.findings import Finding, sentences
+from bearcat.findings import Finding
 from bearcat.settings import DiagnoseRequest, PointRequest, WatchRequest
-from bearcat.storage import digest_file
 from bearcat.watch.alarm import judge
 from bearcat.watch.folder import Arrival, WatchedFolder
 from bearcat.watch.memory import PointState, unreadable
@@ -36,18 +35,18 @@ from bearcat.watch.store import Store
 
 SETTLED = 2.0  # seconds without a change after which a file counts as complete
 POLL = 10.0  # seconds from one look at the folder to the next
-LATE = "a recording is not later than the one before; it and others like it are kept, but not judged"
+LATE = "a recording is not later than the one before; it and others like it are left out"
 
-Result = list[Snapshot] | InputError
+Say = Callable[[str, str], None]  # a sentence, and its kind: "note" or "problem"
 
 
-def measure_file(arrival: Arrival, given: Given) -> Result:
+def measure_file(arrival: Arrival, given: Given) -> list[Snapshot] | InputError:
     """The snapshots of a file, or why there are none."""
-    first = arrival.rows[0] if arrival.rows else None
-    load, temperature = (None, None) if first is None else (first.load, first.temperature)
+    if arrival.problem is not None:
+        return InputError(arrival.problem)
     try:
         read = measurements_of_file(Path(arrival.path), given, arrival.rows, arrival.rpm)
-        about = arrival.time, arrival.machine, arrival.point, load, temperature
+        about = arrival.time, arrival.machine, arrival.point
         return [snapshot for measurement in read for snapshot in measure(measurement, given, *about)]
     except InputError as error:
         return error
@@ -67,9 +66,8 @@ class Watching:
     store: Store
     request: WatchRequest
     notifier: Notifier
-    say: Callable[[str, str], None]  # a sentence, and its kind: "note" or "problem"
+    say: Say
     given: Given
-    show: Callable[[PointStatus], None] = lambda _: None  # a point whose status has changed
     progress: Callable[[Sequence[Any]], Iterable[Any]] = iter
     problems: int = 0  # files that could not be used
     _said: set[str] = field(default_factory=set)
@@ -78,90 +76,49 @@ class Watching:
         self.folder.say = self._say_once
         self._settings = f"{__version__} {self.given!r}"
 
-    def go_on(self) -> None:
-        """Takes in files as they arrive, until it is interrupted."""
-        while True:
-            self.look()
-            time.sleep(POLL)
-
-    def look(self) -> None:
-        """Takes in files that the store does not know, in order of time, but none that is still being written."""
-        files = [file for file in self.store.files() if file.refused in (None, self._settings)]
-        unchanged = {(file.path, file.part, file.size, file.changed) for file in files}
-        contents = {(file.digest, file.part): (file.path, file.refused) for file in files}
-        arrivals = [
-            arrival for arrival in self.folder.scan()
-            if (arrival.path, arrival.part, arrival.size, arrival.changed) not in unchanged
-        ]  # fmt: skip
+    def look(self) -> list[PointStatus]:
+        """Takes in complete files that the store does not know, in order of time; points whose status has changed."""
+        known = self.store.known(self._settings)
+        arrivals = [arrival for arrival in self.folder.scan() if arrival.identity not in known]
         arrivals.sort(key=lambda arrival: (arrival.time, arrival.machine, arrival.point or "", arrival.path))
-        recent = {arrival.path for arrival in arrivals if arrival.changed / 1e9 > time.time() - SETTLED}
-        if recent:
+        if any(arrival.changed / 1e9 > time.time() - SETTLED for arrival in arrivals):
             time.sleep(SETTLED)
-        new = list[tuple[Arrival, str]]()
-        for arrival in arrivals:
-            if arrival.path in recent and not arrival.unchanged():
-                self._say_once(f"{arrival.path}: is still being written; it is read later")
-            elif (digest := self._digest(arrival, contents)) is not None:
-                contents[digest, arrival.part] = arrival.path, None
-                new.append((arrival, digest))
-        results = in_processes(partial(measure_file, given=self.given), [file for file, _ in new], self.request.jobs)
-        measured = ((*file, result) for file, result in zip(self.progress(new), results, strict=True))
+        new, changed = list(filter(self._is_complete, arrivals)), list[PointStatus]()
+        results = in_processes(partial(measure_file, given=self.given), new, self.request.jobs)
+        measured = zip(self.progress(new), results, strict=True)
         for (_, machine), group in groupby(measured, key=lambda file: (file[0].time, file[0].machine)):
-            self._judge(machine, [file for file in group if self._usable(*file)])
-        self.notifier.send(self.store)
+            complete = [(arrival, result) for arrival, result in group if self._is_complete(arrival)]
+            for arrival, result in complete:
+                if isinstance(result, InputError):
+                    self._refuse(arrival, result)
+            changed += self._judge(machine, [file for file in complete if not isinstance(file[1], InputError)])
+        self.notifier.send(self.store, self._say_once)
+        return changed
 
-    def _digest(self, arrival: Arrival, contents: Mapping[tuple[str, str], tuple[str, str | None]]) -> str | None:
-        """The digest of a file's content; None where that cannot be read, or is known."""
-        if arrival.problem is not None:
-            self._refuse(arrival, f"none for {arrival.path}", InputError(arrival.problem))
-            return None
-        try:
-            digest = digest_file(Path(arrival.path))
-        except OSError as error:
-            self._say_once(f"{arrival.path}: cannot be read ({error.strerror}); make it readable", "problem")
-            return None
-        if (digest, arrival.part) not in contents:
-            return digest
-        path, refused = contents[digest, arrival.part]
-        if path == arrival.path or not Path(path).exists():  # it was touched, or moved
-            self.store.add(arrival, digest, refused=refused)
-        else:
-            self._say_once(f"{arrival.path}: has the content of {path}, and is left out")
-        return None
+    def _is_complete(self, arrival: Arrival) -> bool:
+        """Whether a file is as it was found; otherwise says that it is read later."""
+        complete = arrival.problem is not None or arrival.unchanged()
+        if not complete:
+            self._say_once(f"{arrival.path}: is still being written; it is read later")
+        return complete
 
-    def _usable(self, arrival: Arrival, digest: str, result: Result) -> bool:
-        """Whether a file was measured as it is; otherwise says why not."""
-        if not arrival.unchanged():
-            self._say_once(f"{arrival.path}: was changed while it was read; it is read again later")
-            return False
-        if isinstance(result, InputError):
-            self._refuse(arrival, digest, result)
-            return False
-        for snapshot in result:
-            observed = () if snapshot.observation.no_lines is not None else snapshot.observation.observed
-            for note in sentences(finding for finding in observed if finding.severity == "remark"):
-                self._say_once(f"{snapshot.machine}/{snapshot.point}: {note}")
-        return True
-
-    def _judge(self, machine: str, measured: Sequence[tuple[Arrival, str, Any]]) -> None:
-        """Takes files of a machine and one time in, in one transaction, and shows points whose status is another."""
-        snapshots = [snapshot for _, _, result in measured for snapshot in result]
+    def _judge(self, machine: str, measured: Sequence[tuple[Arrival, Any]]) -> list[PointStatus]:
+        """Takes files of a machine and one time in, in one transaction; the points whose status has changed."""
+        snapshots = [snapshot for _, result in measured for snapshot in result]
         with self.store.transaction():
             before = self.store.states(machine)
             after, events, late = judge(before, snapshots, self.request)
-            for arrival, digest, result in measured:
-                judged = [(snapshot, None if snapshot in late else after[snapshot.point].status) for snapshot in result]
-                self.store.add(arrival, digest, judged)
+            for arrival, result in measured:
+                judged = [snapshot for snapshot in result if snapshot not in late]
+                self.store.add(arrival, [(snapshot, after[snapshot.point].status) for snapshot in judged])
             changed = {point: state for point, state in after.items() if state is not before.get(point)}
             self.store.keep(changed.values(), events)
         for snapshot in late:
             self._say_once(f"{machine}/{snapshot.point}: {LATE}")
-        for point, state in changed.items():
-            if point not in before or before[point].status.status != state.status.status:
-                self.show(state.status)
-        self.notifier.send(self.store)
+        same = {point for point, state in before.items() if state.status.status == after[point].status.status}
+        return [state.status for point, state in changed.items() if point not in same]
 
-    def _refuse(self, arrival: Arrival, digest: str, problem: InputError) -> None:
+    def _refuse(self, arrival: Arrival, problem: InputError) -> None:
         """A file that cannot be used is named, its points are to be checked, and it is tried again when it or the
         settings have changed.
         """
@@ -176,7 +133,7 @@ class Watching:
         unusable = Finding("unreadable", "check", {"problem": sentence})
         event = Event(arrival.machine, arrival.point or "", arrival.time, "problem", (unusable,))
         with self.store.transaction():
-            self.store.add(arrival, digest, refused=self._settings)
+            self.store.add(arrival, refused=self._settings)
             self.store.keep(marked, [event])
 
     def _say_once(self, sentence: str, kind: str = "note") -> None:
@@ -188,10 +145,12 @@ class Watching:
 
 @contextmanager
 def watching_into(
-    store: str | Path, folder: Path, request: WatchRequest, notifier: Notifier, say: Callable[[str, str], None]
+    store: str | Path, folder: Path, request: WatchRequest, say: Say, addresses: Sequence[str] = ()
 ) -> Iterator[Watching]:
-    """A folder to be read into a store, which no other process reads another one into meanwhile."""
-    watched = WatchedFolder(folder, request.timezone)
+    """A folder to be read into a store, which no other process reads another one into meanwhile, and the addresses to
+    which events are sent.
+    """
+    watched, notifier = WatchedFolder(folder), Notifier(addresses)
     stated = {field.name: getattr(request, field.name) for field in fields(PointRequest)}
     given = Given.of(DiagnoseRequest(**stated))  # which refuses what cannot be, before there is a store
     with Store.open(store, create=True) as opened, opened.watching():
@@ -217,6 +176,6 @@ def watch(folder: str | Path, store: str | Path, **request: Any) -> Fleet:
         if kind == "problem":
             warnings.warn(sentence, stacklevel=5)
 
-    with watching_into(store, Path(folder), WatchRequest.of(**request), Notifier(), say) as watching:
+    with watching_into(store, Path(folder), WatchRequest.of(**request), say) as watching:
         watching.look()
         return watching.store.fleet()
