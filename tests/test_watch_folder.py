@@ -77,11 +77,12 @@ def test_hostile_names_and_files_are_skipped_or_named_and_nothing_hangs(tmp_path
     os.mkfifo(root / "pump" / "DE" / "pipe.wav")
     (root / "pump" / "loop").symlink_to(root)
     (root / "elsewhere").symlink_to(tmp_path / "outside")
+    (root / "pump" / "DE" / "link.wav").symlink_to(tmp_path / "outside" / "DE" / stamp)
     (root / "pump" / "DE" / "dangling.wav").symlink_to(tmp_path / "nothing.wav")
     folder, said = opened(root)
     assert places(folder).keys() == {stamp}
     assert not any("\x1b" in problem for problem in said)
-    assert all(any(word in problem for problem in said) for word in ("2099", r"\x1b", r"\xff"))
+    assert all(any(word in problem for problem in said) for word in ("link.wav", "2099", r"\x1b", r"\xff"))
 
 
 def test_a_manifest_says_it_all_and_may_grow(tmp_path):

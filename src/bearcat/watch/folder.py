@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bearcat.data.datasets import Problem, checked_root, grouped
+from bearcat.data.datasets import Problem, checked_root, grouped, inside
 from bearcat.data.folder import speed_in_folders, with_folder_speed
 from bearcat.data.formats import FORMATS
 from bearcat.data.manifest import ManifestRow, manifest_in, read_manifest, time_in
@@ -99,6 +99,8 @@ class WatchedFolder:
             problem = "the name cannot be printed; rename it"
         elif arrival.problem is None and not os.access(arrival.path, os.R_OK):
             problem = "cannot be read; make it readable"
+        elif arrival.problem is None and not inside(self.root, Path(arrival.path)):
+            problem = "is a link that leads outside the folder; copy the file into it"
         elif arrival.time > time.time() + AHEAD:
             problem = "its time has not come yet; set the clock, and name it anew"
         if problem is not None:
