@@ -7,6 +7,7 @@ that the last, smaller batch of a pass is as small in all of them. On a GPU step
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -176,15 +177,11 @@ def padded_stack(arrays: Sequence[np.ndarray], filling: float, device: torch.dev
     return pad_sequence([torch.tensor(array) for array in arrays], batch_first=True, padding_value=filling).to(device)
 
 
-def data_key(data: TrainingData) -> tuple[object, ...]:
-    """What runs of one stack must share of their data."""
-    sizes = (len(part) for part in (data.source_train, data.source_test, data.target_train))
-    return data.source_train.values.shape[1:], data.source_train.values.dtype.str, data.classes, *sizes
-
-
 def stack_key(run: Run) -> Hashable:
-    """Runs of equal keys can be trained together: the same recipe, windows alike and as many."""
-    return run.recipe, data_key(run.data)
+    """Runs of equal keys can be trained together: the same recipe and classes, windows alike and as many."""
+    data = run.data
+    sizes = (len(part) for part in (data.source_train, data.source_test, data.target_train))
+    return run.recipe, data.source_train.values.shape[1:], data.source_train.values.dtype.str, data.classes, *sizes
 
 
 def stack_data(
@@ -199,11 +196,6 @@ def stack_data(
             )
         if len(run.target_train) < FEWEST:
             raise InputError(f"the target has fewer than {FEWEST} training windows; add recordings or shorten windows")
-        if data_key(run) != data_key(data[0]):
-            raise InputError(
-                "runs of a stack need windows of one shape, as many of them, and the same classes; train these in"
-                " other stacks"
-            )
 
     def together(arrays: list[np.ndarray]) -> Tensor:
         return torch.from_numpy(np.stack(arrays)).to(device)
@@ -222,33 +214,19 @@ def stack_data(
 @cache
 def fast_path(device: torch.device) -> str:
     """ "triton" or "native" where the device and the installed packages allow it, otherwise "plain"."""
-    capable = device.type == "cpu" or (torch.cuda.get_device_capability(device) >= (8, 0) and find_spec("triton"))
-    path = "native" if device.type == "cpu" else "triton"
-    try:
-        return path if capable and _agrees(path, device) else "plain"
-    except Exception:  # whatever it is, there is the plain path, and a run's record says so
+    if device.type == "cpu":
+        path = "native"
+    elif torch.cuda.get_device_capability(device) >= (8, 0) and find_spec("triton"):
+        path = "triton"
+    else:
         return "plain"
-
-
-def _agrees(path: str, device: torch.device) -> bool:
-    """Whether this path's dropout, and on a CPU a small encoder forward and back, compute what the plain one does."""
-    from bearcat.cat.networks import SHORTEST, ConvolutionalEncoder, initialise
-
     draws, ones = Randomness(torch.zeros(1, dtype=torch.int64, device=device)), torch.ones(1, 1, 64, device=device)
     draws.next()
-    same = torch.equal(stacked.rectified_dropout(ones, 0.5, draws, 0, path), stacked.dropped(ones, 0.5, draws, 0))
-    if device.type != "cpu" or not same:
-        return same
-    windows = torch.randn(2, 10, 1, SHORTEST + 20, generator=torch.Generator().manual_seed(0))
-    results: list[list[Tensor]] = []
-    for encoder_path in ("plain", path):
-        encoder = ConvolutionalEncoder(2, 1, probability=0.0)
-        initialise(encoder, [0, 1], 0)
-        encoder.path = encoder_path
-        features = encoder(windows, True, None)
-        weights = [*encoder.norms.parameters(), *(layer.weight for layer, _ in encoder.layers)]
-        results.append([features, *torch.autograd.grad(features.square().sum(), weights)])
-    return all(torch.dist(expected, got) <= 1e-3 * expected.norm() for expected, got in zip(*results, strict=True))
+    try:  # the smallest kernel: whether they can be compiled and loaded
+        same = torch.equal(stacked.rectified_dropout(ones, 0.5, draws, 0, path), stacked.dropped(ones, 0.5, draws, 0))
+    except Exception:  # whatever it is, there is the plain path, and a run's record says so
+        same = False
+    return path if same else "plain"
 
 
 def chosen_device(name: str) -> torch.device:
@@ -302,7 +280,7 @@ class Recorder:
     def __init__(self, device: torch.device, record: bool = True) -> None:
         self.recording = record and device.type == "cuda"
         self.graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
-        self.calls: dict[Hashable, int] = {}
+        self.calls: Counter[Hashable] = Counter()
         if self.recording:
             self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self.pool = torch.cuda.graph_pool_handle()
@@ -311,19 +289,18 @@ class Recorder:
         """One step of this kind."""
         if not self.recording:
             step()
-            return
-        if kind not in self.graphs and self.calls.setdefault(kind, 0) < 2:
+        elif self.calls[kind] < 2:
             self.calls[kind] += 1
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
                 step()
             torch.cuda.current_stream().wait_stream(self.stream)
-            return
-        if kind not in self.graphs:
-            graph = torch.cuda.CUDAGraph()
-            torch.cuda.synchronize()
-            torch.cuda.empty_cache()  # what the first steps used, the graph wants
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-                step()
-            self.graphs[kind] = graph
-        self.graphs[kind].replay()
+        else:
+            if kind not in self.graphs:
+                graph = torch.cuda.CUDAGraph()
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()  # what the first steps used, the graph wants
+                with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+                    step()
+                self.graphs[kind] = graph
+            self.graphs[kind].replay()

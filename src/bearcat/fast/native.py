@@ -3,8 +3,8 @@
 Torch's layers write and read every activation several times, each time into fresh memory, which the system clears
 first; on two cores that took as long as the convolutions. Here a window stays in a core's cache from one convolution to
 the next, and memory is used again. It needs a C compiler with OpenMP (`cc`, or what the variable CC names). Without
-one, or if its result is wrong, device.fast_path uses the plain layers. The library is kept in the user's cache folder
-under a name that depends on source, compiler and processor.
+one device.fast_path uses the plain layers. The library is kept in the user's cache folder under a name that depends on
+source, compiler and processor.
 
 >>> pooled = stacked.convolved("native", Memory(), windows, sizes, convolutions, norms, batch_statistics=True)
 """
