@@ -142,7 +142,7 @@ def test_adabn_is_source_only_with_the_targets_statistics():
 def test_views_without_any_change_are_at():
     """With the dropout that their draws make, so without dropout."""
     nothing = {"resample": 0.0, "shift": 0.0, "stop": 0.0, "scale": 0.0, "snr": 0.0, "mask": 0.0}
-    recipe = RECIPES["AT-views"].change("strong", **nothing).change("weak", **nothing)
+    recipe = RECIPES["AT-views"].change("strong", **nothing).change("weak", snr=300.0)
     same_weights(*(train([Run(still(each), toy(), 0)], CPU) for each in (recipe, RECIPES["AT"])))
     with pytest.raises(InputError, match=r"strong\.mask"):
         StrongView(mask=2.0)
