@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import softmax
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from bearcat.cat import Evidence
 from bearcat.cat.algorithm import Run, train
@@ -81,17 +82,14 @@ def test_cdan_reads_the_outer_product_and_entropy_weights_sure_windows(view):
     reads = []
     asked = replace(view, module=lambda joint: reads.append(joint) or joint.sum(dim=-1))
     plain, weighted = (losses.ConditionalAdversarial(entropy=entropy).loss(asked) for entropy in (False, True))
-    means, entropies = [], []
-    for truth, features, logits in zip((1, 0), parts(view.features), parts(view.logits), strict=True):
-        likely = softmax(logits, axis=1)
-        joint = np.array([np.outer(p, f).ravel() for p, f in zip(likely, features, strict=True)])
-        np.testing.assert_allclose(parts(reads[0])[1 - truth], joint)
-        chance = 1 / (1 + np.exp(-joint.sum(axis=1)))
-        means.append(-np.log(chance if truth else 1 - chance))
-        entropies.append(1 + np.exp((likely * np.log(likely)).sum(axis=1)))
-    assert plain.item() == pytest.approx(np.concatenate(means).mean())
-    expected = np.mean([np.average(each, weights=sure) for each, sure in zip(means, entropies, strict=True)])
-    assert weighted.item() == pytest.approx(expected)
+    likely, truth = view.logits.softmax(dim=1), torch.arange(sum(SIZES)) < SIZES[0]
+    joint = torch.stack([torch.outer(*window).flatten() for window in zip(likely, view.features, strict=True)])
+    torch.testing.assert_close(reads[0], joint)
+    errors = binary_cross_entropy_with_logits(joint.sum(dim=1), truth.double(), reduction="none")
+    assert plain.item() == pytest.approx(errors.mean().item())
+    sure = 1 + torch.exp((likely * likely.log()).sum(dim=1))
+    means = [np.average(part, weights=of_part) for part, of_part in zip(parts(errors), parts(sure), strict=True)]
+    assert weighted.item() == pytest.approx(np.mean(means))
 
 
 def test_heads_part_on_the_target_and_the_encoder_joins_them(view):
@@ -99,7 +97,7 @@ def test_heads_part_on_the_target_and_the_encoder_joins_them(view):
     loss = losses.ClassifierDiscrepancy().loss(replace(view, features=features, module=second))
     target = features.detach()[SIZES[0] :].requires_grad_()
     gap = (view.head(target).softmax(-1) - second(target).softmax(-1)).abs().mean()
-    learnt = torch.nn.functional.cross_entropy(second(features[: SIZES[0]]), view.labels)
+    learnt = cross_entropy(second(features[: SIZES[0]]), view.labels)
     assert loss.item() == pytest.approx((learnt - gap).item())
     (of_features,), (towards,) = torch.autograd.grad(loss, features), torch.autograd.grad(gap, target)
     torch.testing.assert_close(of_features[SIZES[0] :], 0.5 * towards)  # the ramp's half; downhill in the gap

@@ -77,9 +77,8 @@ class Memory:
             block = mmap.mmap(-1, size * like.element_size())
         except OSError as error:
             raise MemoryError(f"{size * like.element_size()} bytes cannot be had") from error
-        if hasattr(mmap, "MADV_HUGEPAGE"):  # an eighth less time for a pass forward and back (docs/design.md)
-            with suppress(OSError):
-                block.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(AttributeError, OSError):  # an eighth less time for a pass forward and back, where there are some
+            block.madvise(mmap.MADV_HUGEPAGE)
         return torch.frombuffer(block, dtype=like.dtype)
 
     def give(self, used: Tensor) -> None:

@@ -181,13 +181,10 @@ def likelihood_gain(
     def likelihood(shift: Floats, free: bool) -> float:
         distance = np.where(possible, _squares(clusters, centres, shift), np.inf)
         variance = max(float(distance.min(axis=1).mean()) / axes, floor)
-        shares, reached = np.full(len(centres), 1 / len(centres)), -np.inf
+        shares = np.full(len(centres), 1 / len(centres))
         for _ in range(ROUNDS):
             joint = np.log(shares) - distance / (2 * variance) - axes / 2 * np.log(2 * np.pi * variance)
             total = np.logaddexp.reduce(joint, axis=1)
-            earlier, reached = reached, float(total.sum())
-            if reached - earlier < 1e-9 * abs(reached):
-                break
             likely = np.exp(joint - total[:, None])  # (cluster, state)
             shares = np.maximum(likely.mean(axis=0), LEAST_SHARE)
             shares = shares / shares.sum()
@@ -196,7 +193,7 @@ def likelihood_gain(
             squares = _squares(clusters, centres, shift)
             distance = np.where(possible, squares, np.inf)
             variance = max(float((likely * squares).sum()) / clusters.size, floor)
-        return reached
+        return float(total.sum())
 
     penalty = axes / 2 * np.log(len(clusters))
     return likelihood(offset, True) - likelihood(np.zeros(axes), False) - float(penalty)
