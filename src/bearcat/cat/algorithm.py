@@ -255,7 +255,7 @@ def student_view(
     """
     first, outputs = batch.source.shape[1], []
     for windows, sizes in parts:
-        state.randomness.next(first, batch.size - first)
+        state.randomness.next(first, state.batches.size - first)
         outputs.append(state.student(windows, batch_statistics=True, randomness=state.randomness, parts=sizes))
     logits, features = (torch.cat(values, dim=1) for values in zip(*outputs, strict=True))
     pseudo, selected, probabilities = state.batch_labels or (None, None, None)

@@ -97,7 +97,6 @@ class Batch:
     target: Tensor
     labels: Tensor  # (run, batch) of the source
     target_index: Tensor  # (run, batch) into the stack's target windows
-    size: int  # of a full batch
 
 
 class Feed:
@@ -133,7 +132,7 @@ class Feed:
         return Batch(
             gather(batches.source_train, index),
             gather(batches.target_train, target_index if with_target else target_index[:, :0]),
-            gather(batches.source_labels, index), target_index, batches.size,
+            gather(batches.source_labels, index), target_index,
         )  # fmt: skip
 
     def ramp(self, name: str) -> Tensor:

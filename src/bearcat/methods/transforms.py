@@ -239,8 +239,8 @@ def has_several_states(source: Labelled) -> bool:
     if not len(source.recording):
         return False
     domain = source.domain if len(source.domain) else np.zeros_like(source.recording)
-    recordings = np.unique(np.stack([source.labels, domain, source.recording]), axis=1)
-    return bool(np.unique(recordings[:2], axis=1).shape[1] < recordings.shape[1])
+    recordings = set(zip(source.labels.tolist(), domain.tolist(), source.recording.tolist(), strict=True))
+    return len({(label, name) for label, name, _ in recordings}) < len(recordings)
 
 
 def source_states(data: TrainingData) -> States:
