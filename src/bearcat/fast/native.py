@@ -108,12 +108,8 @@ def forward(
     first = length - 14
     pairs = (first - 2) // 2
     times, outputs = (first, first - 2, pairs - 2, pairs - 4), [weight.shape[1] for weight in weights]
-    times_before = (length, first, pairs, pairs - 2)
     sizes = [weight.shape[2] * weight.shape[3] for weight in weights]
-    needed = max(
-        points * weight.shape[2] * 2 + (time + 2 * weight.shape[3] - 2) * weight.shape[1]
-        for points, time, weight in zip(times_before, times, weights, strict=True)
-    )
+    needed = _aligned((length + 28) * (2 * channels + MOST))  # what a layer sees, its gradient, what it makes
     threads, groups = torch.get_num_threads(), domains * -(-number // domains // GROUP)
     each_domain = [runs * domains * channels_out for channels_out in outputs]
     whole = [runs * number * time * channels_out for time, channels_out in zip(times, outputs, strict=True)]
@@ -123,7 +119,7 @@ def forward(
         "of_weight": [runs * groups * size * channels_out for size, channels_out in zip(sizes, outputs, strict=True)],
         "sums": [runs * number * 2 * MOST], "best": [runs * number * MOST * PARTS],
         "last_mean": [runs * number * INPUTS], "lags": [runs * groups * INPUTS * TAPS * INPUTS],
-        "scratch": [threads * _aligned(needed)],
+        "scratch": [threads * needed],
     }  # fmt: skip
     aligned = [_aligned(count) for part in lengths.values() for count in part]
     block = memory.take(sum(aligned), windows)
@@ -144,7 +140,7 @@ def forward(
     }
     plan = KernelPlan(
         runs=runs, windows=number, domains=domains, channels=channels, length=length, threads=threads,
-        batch_statistics=batch_statistics, scratch_size=_aligned(needed), momentum=StackedNorm.momentum,
+        batch_statistics=batch_statistics, scratch_size=needed, momentum=StackedNorm.momentum,
         epsilon=StackedNorm.epsilon,
     )  # fmt: skip
     _point(plan, parts)
