@@ -17,7 +17,7 @@ from bearcat.cat.published import oversampled
 from bearcat.cat.scaling import RIDGE, undersampled
 from bearcat.errors import InputError
 from bearcat.methods import PseudoCal, RecordingConfidence, TargetConfidence
-from bearcat.methods.target_calibration import partners, updated_temperature, window_agreement
+from bearcat.methods.target_calibration import partners, updated_temperature
 from tests.reference import calibration as reference
 
 WIDE = (0.01, 100.0)
@@ -185,12 +185,9 @@ def test_pseudocal_is_a_temperature_fitted_to_mixtures_of_unlike_windows():
 
 def test_recordings_say_how_many_windows_can_be_right_at_most():
     evidence = make(runs=2)
-    agreement = window_agreement(evidence)
+    predicted, recordings = evidence.target_logits.argmax(-1).tolist(), evidence.target_recording.tolist()
+    agreement = [reference.window_agreement(*of_run) for of_run in zip(predicted, recordings, strict=True)]
     fitted = TargetConfidence().fit(change(evidence, target_accuracy=agreement)).temperature
-    for run in range(2):
-        said = evidence.target_logits[run].argmax(-1).tolist()
-        share = reference.window_agreement(said, evidence.target_recording[run].tolist())
-        assert agreement[run] == pytest.approx(share)
     other = torch.maximum(PseudoCal().fit(evidence).temperature, Temperature().fit(evidence).temperature)
     torch.testing.assert_close(RecordingConfidence().fit(evidence).temperature, (other * fitted).sqrt())
 

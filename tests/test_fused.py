@@ -1,11 +1,10 @@
 """The fused kernels against the plain layers: values, gradients, statistics; odd sizes, one run, smaller parts.
 
-They need a GPU and Triton. With TRITON_INTERPRET=1 they run, slowly, on a CPU that has Triton.
+They need Triton. Without a GPU its interpreter runs them on the CPU, in float32: it cannot multiply bfloat16.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pytest
@@ -14,20 +13,31 @@ import torch
 from bearcat.cat import state
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.recipes import RECIPES
+from bearcat.fast import stacked
 from tests.test_native import CASES, assert_alike, assert_same_dropout, far, made
 from tests.test_train import RAGGED, interrupted, toy
 
-pytest.importorskip("triton")
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not (torch.cuda.is_available() or INTERPRETED), reason="needs a GPU")]
-DEVICE = torch.device("cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu")
+GPU = torch.cuda.is_available()
+INTERPRET = "TRITON_INTERPRET", "0" if GPU else "1"
+with pytest.MonkeyPatch.context() as patch:  # Triton reads it when it is imported, and again when a kernel runs
+    patch.setenv(*INTERPRET)
+    pytest.importorskip("triton")
+    import bearcat.fast.fused  # noqa: F401
+DEVICE = torch.device("cuda" if GPU else "cpu")
+on_gpu = pytest.mark.skipif(not GPU, reason="recorded steps need a GPU")
 # Allowed distance of values, and of gradients. Where a value near a maximum is rounded, another place wins it and its
 # gradient goes elsewhere: with torch's own layers rounded like this, gradients on noise are 6–9 % (TF32) and 16–32 %
 # (bfloat16) away from exact ones, values 0.07 and 0.7 %. That the kernels are right is what float32 shows.
 TOLERANCE = {"float32": (1e-5, 1e-4), "tf32": (3e-3, 0.2), "bfloat16": (2e-2, 0.6)}
 
 
-@pytest.mark.parametrize("precision", ["float32"] if INTERPRETED else ["float32", "tf32", "bfloat16"])
+@pytest.fixture(autouse=True)
+def _on_this_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(*INTERPRET)
+    monkeypatch.setitem(stacked.DEVICES, "triton", DEVICE.type)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"] if GPU else ["float32"])
 @pytest.mark.parametrize(("runs", "parts", "channels", "length"), CASES)
 def test_fused_blocks_are_the_plain_ones_forward_and_backward(runs, parts, channels, length, precision):
     plain, fused = made(runs, channels, length, path="triton", precision=precision, device=DEVICE)
@@ -40,7 +50,7 @@ def test_fused_dropout_zeroes_the_units_the_plain_one_zeroes(probability):
     assert_same_dropout("triton", probability, DEVICE)
 
 
-@pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
+@on_gpu
 def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path):
     """To the same bits: recorded and unrecorded steps are the same kernels."""
     recipe = replace(RECIPES["CAT*-Temperature"], schedule=replace(RAGGED, epochs=6))
@@ -50,7 +60,7 @@ def test_an_interrupted_training_goes_on_on_a_gpu(tmp_path):
         assert torch.equal(resumed.network.state_dict()[name], value), name
 
 
-@pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
+@on_gpu
 @pytest.mark.parametrize("path", ["plain", "triton"])
 def test_training_on_a_gpu_follows_training_on_a_cpu(path, monkeypatch):
     """With dropout, recorded steps, all phases, and last batches of the source and of the target that are smaller."""
@@ -69,7 +79,7 @@ def test_training_on_a_gpu_follows_training_on_a_cpu(path, monkeypatch):
         assert far(fast.student.state_dict()[name].cpu(), value) < limit, name
 
 
-@pytest.mark.skipif(INTERPRETED, reason="recorded steps need a GPU")
+@on_gpu
 def test_recorded_steps_use_the_calibration_that_begins_after_they_were_first_recorded():
     """Temperatures from 30 on leave no label sure enough; before T_cal many are, on a GPU as on a CPU."""
     schedule = replace(RAGGED, epochs=8, calibrate_from=5)

@@ -107,12 +107,9 @@ def test_the_result_does_not_depend_on_neighbours_threads_or_what_was_there_befo
     together = gradients(fast, windows)
     gradients(alone, windows[:1])  # memory that another batch has used
     alone.load_state_dict(second)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "get_num_threads", lambda: 2)
         found = gradients(alone, windows[1:2])
-    finally:
-        torch.set_num_threads(before)
     assert all(torch.equal(result, of_all[1:2]) for result, of_all in zip(found, together, strict=True))
 
 
@@ -132,12 +129,11 @@ def test_windows_that_do_not_fit_never_reach_the_c_code():
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Libraries are looked for anew, and compiled in a fifth of the time: they need not be fast."""
     monkeypatch.setattr(native, "FLAGS", ("-O0", *native.FLAGS[1:]))
-    for known in (native._library, fast_path):
-        known.cache_clear()
+    native._library.cache_clear()
+    fast_path.cache_clear()
     yield
-    monkeypatch.undo()
-    for known in (native._library, fast_path):
-        known.cache_clear()
+    native._library.cache_clear()
+    fast_path.cache_clear()
 
 
 @pytest.mark.usefixtures("fresh")
@@ -157,9 +153,9 @@ def test_code_that_computes_something_else_is_not_used(part, monkeypatch):
 
 @pytest.mark.usefixtures("fresh")
 def test_a_library_that_others_could_have_written_is_not_loaded_but_made_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("BEARCAT_CACHE", str(tmp_path))
     native._library(torch.float32)
-    (library,) = (tmp_path / "cache").glob("*.so")
+    (library,) = tmp_path.glob("*.so")
     library.unlink()  # a file that is loaded must not change under its user
     library.write_bytes(b"of somebody else")
     library.chmod(0o666)

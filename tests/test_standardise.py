@@ -28,22 +28,17 @@ def points(seed: int = 0, windows: int = 24, domains: int = 1) -> TrainingData:
     random = np.random.default_rng(seed)
     centres = random.normal(size=(3, 6))
 
-    def make(count: int, offset: float, factor: float) -> tuple[np.ndarray, np.ndarray]:
+    def make(count, offset, factor):
         labels = np.arange(count) % 3
         values = (centres[labels] + 0.2 * random.normal(size=(count, 6))) * factor + offset
-        return values[:, None].astype(np.float32), labels.astype(np.int64)
+        return values[:, None].astype(np.float32), labels
 
-    def labelled(count: int) -> Labelled:
-        parts = [make(count, 5.0 * domain, 1.0 + domain) for domain in range(domains)]
+    def labelled(count):
         domain = np.repeat(np.arange(domains), count)
-        values, labels = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return Labelled(values, labels, np.empty(0, dtype=np.int64), domain)
+        values = make(len(domain), 5.0 * domain[:, None], 1.0 + domain[:, None])
+        return Labelled(*values, np.empty(0, dtype=np.int64), domain)
 
     return TrainingData(tuple("abc"), labelled(windows), labelled(12), Unlabelled(*make(windows, -3.0, 0.5)))
-
-
-def recipe(standardise: Standardise) -> Recipe:
-    return Recipe((standardise, Confusion()), encoder="dense:widths=8", schedule=SHORT, dropout=0.0)
 
 
 def scaled(prepared: Prepared, values: np.ndarray) -> np.ndarray:
@@ -54,11 +49,13 @@ def scaled(prepared: Prepared, values: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("domains", [1, 2])
 def test_each_domain_is_centred_and_scaled_by_itself(domains):
     data = points(domains=domains)
+    for part in (data.source_train, data.target_train):
+        part.values[:, :, 2] = 7.0  # which keeps its scale
     prepared = Standardise("domain").prepare(data)
     source = prepared.data.source_train
     for values in (*(source.values[source.domain == part] for part in range(domains)), data.target_train.values):
         np.testing.assert_allclose(scaled(prepared, values).mean(axis=0), 0, atol=1e-4)
-        np.testing.assert_allclose(scaled(prepared, values).std(axis=0), 1, atol=1e-4)
+        np.testing.assert_allclose(scaled(prepared, values).std(axis=0), [[1, 1, 0, 1, 1, 1]], atol=1e-4)
 
 
 def test_by_the_source_the_target_keeps_its_offset():
@@ -69,48 +66,28 @@ def test_by_the_source_the_target_keeps_its_offset():
     assert abs(scaled(prepared, data.target_train.values).mean()) > 1
 
 
-def test_by_domain_an_offset_and_a_gain_of_the_target_change_no_prediction():
-    data, standardise = points(), Standardise("domain")
-    louder = replace(data, target_train=Unlabelled(data.target_train.values * 8 + 16))
-    plain, other = (train([Run(recipe(standardise), each, 0)], CPU) for each in (data, louder))
-    expected, _ = predict(plain.network, torch.from_numpy(data.target_train.values)[None])
-    found, _ = predict(other.network, torch.from_numpy(louder.target_train.values)[None])
-    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
-
-
 def test_a_stack_does_as_its_runs_do_and_a_run_taken_out_of_it_too():
-    runs = [Run(recipe(Standardise("domain")), points(seed), seed) for seed in range(2)]
+    recipe = Recipe((Standardise(), Confusion()), encoder="dense:widths=8", schedule=SHORT, dropout=0.0)
+    runs = [Run(recipe, points(seed), seed) for seed in range(2)]
     together = train(runs, CPU)
     for number, run in enumerate(runs):
-        alone = train([run], CPU)
-        windows = torch.from_numpy(run.data.target_train.values)
-        expected, _ = predict(alone.network, windows[None])
-        taken = select_run(together.network, number, run.recipe.encoder, 1, 6)
-        torch.testing.assert_close(taken(windows[None])[0], expected, rtol=1e-4, atol=1e-4)
+        windows = torch.from_numpy(run.data.target_train.values)[None]
+        expected, _ = predict(train([run], CPU).network, windows)
+        taken = select_run(together.network, number, recipe.encoder, 1, 6)
+        torch.testing.assert_close(taken(windows)[0], expected, rtol=1e-4, atol=1e-4)
 
 
 def accuracy_after_a_change_of_level(name: str) -> float:
-    recipe = replace(PHYSICAL[name].in_epochs(12), dropout=0.0)
-    runs = [Run(recipe, points(seed, windows=120), seed) for seed in range(2)]
-    values = torch.stack([torch.from_numpy(run.data.target_train.values) for run in runs])
-    logits, _ = predict(train(runs, CPU).network, values)
-    return float((logits.argmax(dim=-1) == torch.arange(120) % 3).float().mean())
+    data = points(windows=120)
+    trained = train([Run(replace(PHYSICAL[name].in_epochs(12), dropout=0.0), data, 0)], CPU)
+    logits, _ = predict(trained.network, torch.from_numpy(data.target_train.values)[None])
+    return float((logits[0].argmax(dim=-1) == torch.arange(120) % 3).float().mean())
 
 
 @pytest.mark.parametrize("name", [name for name, recipe in PHYSICAL.items() if recipe.adapts])
 def test_recipes_on_physical_inputs_follow_a_change_of_level_and_source_only_does_not(name):
     assert accuracy_after_a_change_of_level(name) > 0.95
     assert accuracy_after_a_change_of_level(unadapted(PHYSICAL[name])[0]) < 0.8
-
-
-def test_a_point_that_never_changes_does_no_harm():
-    data = points()
-    for part in (data.source_train, data.target_train):
-        part.values[:, :, 2] = 7.0
-    prepared = Standardise("domain").prepare(data)
-    values = scaled(prepared, prepared.data.source_train.values)
-    assert np.isfinite(values).all()
-    np.testing.assert_allclose(values[..., 2], 0, atol=1e-8)
 
 
 def test_a_recipe_scales_by_one_ingredient_and_by_what_is_known():

@@ -6,27 +6,20 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.optimize import fmin, linprog
+from scipy.spatial.distance import cdist, pdist, squareform
 from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
 
-def squared(first: np.ndarray, second: np.ndarray) -> float:
-    return float(((first - second) ** 2).sum())
-
-
 def kernel_discrepancy(source: list[np.ndarray], target: list[np.ndarray], widths: list[list[float] | None]) -> float:
-    """mean k(s, s') + mean k(t, t') − 2 mean k(s, t), k the product over layers of sums of Gaussians.
-
-    Widths of None are the mean squared distance of pairs times ¼, ½, 1, 2, 4.
+    """mean k(s, s') + mean k(t, t') − 2 mean k(s, t), k the product over layers of sums of Gaussians. Widths of None are
+    the mean squared distance of pairs times ¼, ½, 1, 2, 4.
     """
-    kernels = []
+    kernel, count = 1.0, len(source[0])
     for one, other, given in zip(source, target, widths, strict=True):
-        both = np.concatenate([one, other])
-        pairs = [squared(x, y) for i, x in enumerate(both) for j, y in enumerate(both) if i != j]
-        chosen = given or [float(np.mean(pairs)) * 2.0**power for power in (-2, -1, 0, 1, 2)]
-        kernels.append([[sum(np.exp(-squared(x, y) / width) for width in chosen) for y in both] for x in both])
-    kernel = np.prod(np.array(kernels), axis=0)
-    count = len(source[0])
+        pairs = pdist(np.concatenate([one, other]), "sqeuclidean")
+        chosen = given or [pairs.mean() * 2.0**power for power in (-2, -1, 0, 1, 2)]
+        kernel = kernel * sum(np.exp(-squareform(pairs) / width) for width in chosen)
     return float(kernel[:count, :count].mean() + kernel[count:, count:].mean() - 2 * kernel[:count, count:].mean())
 
 
@@ -41,23 +34,18 @@ def least_transport(
     """The least mean cost of moving equal weights of source windows to equal weights of target ones, by linear
     programming.
     """
-    surprise = -log_softmax(logits, axis=1)
-    cost = [
-        features * squared(x, y) + of_labels * surprise[j, label]
-        for x, label in zip(source, labels, strict=True)
-        for j, y in enumerate(target)
-    ]
-    rows, columns = len(source), len(target)
+    cost = features * cdist(source, target, "sqeuclidean") - of_labels * log_softmax(logits, axis=1).T[labels]
+    rows, columns = cost.shape
     sums = [np.kron(np.eye(rows), np.ones(columns)), np.kron(np.ones(rows), np.eye(columns))]
     totals = np.concatenate([np.full(rows, 1 / rows), np.full(columns, 1 / columns)])
-    return float(linprog(cost, A_eq=np.concatenate(sums), b_eq=totals).fun)
+    return float(linprog(cost.ravel(), A_eq=np.concatenate(sums), b_eq=totals).fun)
 
 
 def triplet(features: np.ndarray, labels: list[int], counts: list[bool], margin: float) -> float:
-    found = []
+    found, distance = [], cdist(features, features)
     places = [place for place, count in enumerate(counts) if count]
     for anchor in places:
-        away = {other: np.sqrt(squared(features[anchor], features[other])) for other in places if other != anchor}
+        away = {other: distance[anchor, other] for other in places if other != anchor}
         same = [length for other, length in away.items() if labels[other] == labels[anchor]]
         different = [length for other, length in away.items() if labels[other] != labels[anchor]]
         if same and different:
@@ -103,21 +91,12 @@ def transcal_gap(
 
 
 def moved(window: np.ndarray, start: int, speed: float) -> np.ndarray:
-    length, found = len(window), []
-    for point in range(length):
-        place = (start + speed * point) % length
-        before = int(place)
-        part = place - before
-        found.append((1 - part) * window[before] + part * window[(before + 1) % length])
-    return np.array(found)
+    points = np.arange(len(window))
+    return np.interp(start + speed * points, points, window, period=len(window))
 
 
 def band_stopped(window: np.ndarray, first: int, width: int) -> np.ndarray:
     """The window less its projection on the sines and cosines of these lines."""
-    time, result = np.arange(len(window)), window.astype(float).copy()
-    for line in range(first, first + width):
-        waves = [np.cos(2 * np.pi * line * time / len(window)), np.sin(2 * np.pi * line * time / len(window))]
-        for wave in waves:
-            if (wave**2).sum() > 1e-9:
-                result -= wave * (wave @ window) / (wave**2).sum()
-    return result
+    angles = 2 * np.pi * np.outer(np.arange(len(window)), np.arange(first, first + width)) / len(window)
+    waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+    return window - waves @ np.linalg.lstsq(waves, window)[0]

@@ -247,7 +247,7 @@ def student_view(
     source_windows, outputs = batch.source.shape[1], []
     for windows, sizes in parts:
         # A smaller last batch leaves a gap, so that dropout draws the same for each place.
-        state.randomness.next(source_windows, batch.size - source_windows)
+        state.randomness.next(source_windows, state.batches.size - source_windows)
         outputs.append(state.student(windows, batch_statistics=True, randomness=state.randomness, parts=sizes))
     logits, features = (torch.cat(values, dim=1) for values in zip(*outputs, strict=True))
     head, draw = state.student.head, state.randomness.now

@@ -382,9 +382,6 @@ def run_seed(seed: int, stream: int) -> int:
 def initialise(network: nn.Module, seeds: list[int], stream: int) -> None:
     """PyTorch's default initialisation, each run's from a generator of its own: uniform within 1/√inputs."""
     drawn = [module for module in network.modules() if isinstance(module, StackedConvolution | StackedDense)]
-    for module in network.modules():
-        if isinstance(module, StackedNorm):
-            module.reset()
     for run, seed in enumerate(seeds):
         generator = torch.Generator().manual_seed(run_seed(seed, stream))
         for layer in drawn:

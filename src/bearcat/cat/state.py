@@ -25,7 +25,7 @@ from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.cat.teacher import SelfTraining, copy_of
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.errors import InputError
-from bearcat.fast.device import Batches, Checked, choose_precision, fast_path, padded_stack, stack_data
+from bearcat.fast.device import Batches, Checked, choose_precision, fast_path, padded_stack, stack_data, stack_key
 from bearcat.fast.stacked import Randomness, path_of, use_path
 from bearcat.storage import digest_json, load_tensors, tensor_bytes, write_atomically
 
@@ -175,8 +175,8 @@ def begin(runs: Sequence[Run], device: torch.device) -> TrainingState:
     from its own seed.
     """
     recipe = runs[0].recipe
-    if any(run.recipe != recipe for run in runs):
-        raise InputError("runs of a stack need the same method; train these in stacks of their own")
+    if any(stack_key(run) != stack_key(runs[0]) for run in runs):
+        raise InputError("runs of a stack need the same method, windows of one shape and number, and the same classes")
     prepared = [prepare(run) for run in runs]
     seeds = [run.seed for run in runs]
     batches = stack_data([run.data for run in prepared], seeds, recipe.schedule.batch, device, recipe.balance)

@@ -7,6 +7,7 @@ that the last, smaller batch of a pass is as small in all of them. On a GPU step
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,7 +97,6 @@ class Batch:
     target: Tensor
     labels: Tensor  # (run, batch) of the source
     target_index: Tensor  # (run, batch) into the stack's target windows
-    size: int  # of a full batch
 
 
 class Feed:
@@ -132,7 +132,7 @@ class Feed:
         return Batch(
             gather(batches.source_train, index),
             gather(batches.target_train, target_index if with_target else target_index[:, :0]),
-            gather(batches.source_labels, index), target_index, batches.size,
+            gather(batches.source_labels, index), target_index,
         )  # fmt: skip
 
     def ramp(self, name: str) -> Tensor:
@@ -176,15 +176,11 @@ def padded_stack(arrays: Sequence[np.ndarray], filling: float, device: torch.dev
     return pad_sequence([torch.tensor(array) for array in arrays], batch_first=True, padding_value=filling).to(device)
 
 
-def data_key(data: TrainingData) -> tuple[object, ...]:
-    """What runs of one stack must share of their data."""
-    sizes = (len(part) for part in (data.source_train, data.source_test, data.target_train))
-    return data.source_train.values.shape[1:], data.source_train.values.dtype.str, data.classes, *sizes
-
-
 def stack_key(run: Run) -> Hashable:
-    """Runs of equal keys can be trained together: the same recipe, windows alike and as many."""
-    return run.recipe, data_key(run.data)
+    """Runs of equal keys can be trained together: the same recipe and classes, windows alike and as many."""
+    data = run.data
+    sizes = (len(part) for part in (data.source_train, data.source_test, data.target_train))
+    return run.recipe, data.source_train.values.shape[1:], data.source_train.values.dtype.str, data.classes, *sizes
 
 
 def stack_data(
@@ -199,11 +195,6 @@ def stack_data(
             )
         if len(run.target_train) < FEWEST:
             raise InputError(f"the target has fewer than {FEWEST} training windows; add recordings or shorten windows")
-        if data_key(run) != data_key(data[0]):
-            raise InputError(
-                "runs of a stack need windows of one shape, as many of them, and the same classes; train these in"
-                " other stacks"
-            )
 
     def together(arrays: list[np.ndarray]) -> Tensor:
         return torch.from_numpy(np.stack(arrays)).to(device)
@@ -222,10 +213,14 @@ def stack_data(
 @cache
 def fast_path(device: torch.device) -> str:
     """ "triton" or "native" where the device and the installed packages allow it, otherwise "plain"."""
-    capable = device.type == "cpu" or (torch.cuda.get_device_capability(device) >= (8, 0) and find_spec("triton"))
-    path = "native" if device.type == "cpu" else "triton"
-    try:
-        return path if capable and _agrees(path, device) else "plain"
+    if device.type == "cpu":
+        path = "native"
+    elif torch.cuda.get_device_capability(device) >= (8, 0) and find_spec("triton"):
+        path = "triton"
+    else:
+        return "plain"
+    try:  # whether the kernels can be compiled and loaded, and are right
+        return path if _agrees(path, device) else "plain"
     except Exception:  # whatever it is, there is the plain path, and a run's record says so
         return "plain"
 
@@ -302,7 +297,7 @@ class Recorder:
     def __init__(self, device: torch.device, record: bool = True) -> None:
         self.recording = record and device.type == "cuda"
         self.graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
-        self.calls: dict[Hashable, int] = {}
+        self.calls: Counter[Hashable] = Counter()
         if self.recording:
             self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self.pool = torch.cuda.graph_pool_handle()
@@ -311,19 +306,18 @@ class Recorder:
         """One step of this kind."""
         if not self.recording:
             step()
-            return
-        if kind not in self.graphs and self.calls.setdefault(kind, 0) < 2:
+        elif self.calls[kind] < 2:
             self.calls[kind] += 1
             self.stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self.stream):
                 step()
             torch.cuda.current_stream().wait_stream(self.stream)
-            return
-        if kind not in self.graphs:
-            graph = torch.cuda.CUDAGraph()
-            torch.cuda.synchronize()
-            torch.cuda.empty_cache()  # what the first steps used, the graph wants
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
-                step()
-            self.graphs[kind] = graph
-        self.graphs[kind].replay()
+        else:
+            if kind not in self.graphs:
+                graph = torch.cuda.CUDAGraph()
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()  # what the first steps used, the graph wants
+                with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+                    step()
+                self.graphs[kind] = graph
+            self.graphs[kind].replay()

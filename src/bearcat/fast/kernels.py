@@ -83,18 +83,15 @@ def convolve(
     scales, shifts = tl.load(scale + group * INPUTS + channel), tl.load(shift + group * INPUTS + channel)
     total, squares = tl.zeros([BLOCK_N], tl.float32), tl.zeros([BLOCK_N], tl.float32)
     factors = weight + run * 3 * INPUTS * OUTPUTS + channel[:, None] * OUTPUTS + output[None, :]
-    tap_0, tap_1 = tl.load(factors), tl.load(factors + INPUTS * OUTPUTS)
-    tap_2 = tl.load(factors + 2 * INPUTS * OUTPUTS)
+    taps = tl.load(factors), tl.load(factors + INPUTS * OUTPUTS), tl.load(factors + 2 * INPUTS * OUTPUTS)
     before = x + whole * time_in * INPUTS
     for start in range(0, time_out, BLOCK):
         time = start + tl.arange(0, BLOCK)
         inside = time < time_out
-        value = _activation(before, time, inside, scales, shifts, INPUTS, POOL).to(tap_0.dtype)
-        sums = tl.dot(value, tap_0, input_precision=PRECISION)
-        value = _activation(before, time + 1, inside, scales, shifts, INPUTS, POOL).to(tap_0.dtype)
-        sums = tl.dot(value, tap_1, sums, input_precision=PRECISION)
-        value = _activation(before, time + 2, inside, scales, shifts, INPUTS, POOL).to(tap_0.dtype)
-        sums = tl.dot(value, tap_2, sums, input_precision=PRECISION)
+        sums = tl.zeros([BLOCK, BLOCK_N], tl.float32)
+        for tap in tl.static_range(3):
+            value = _activation(before, time + tap, inside, scales, shifts, INPUTS, POOL)
+            sums = tl.dot(value.to(taps[tap].dtype), taps[tap], sums, input_precision=PRECISION)
         at = time[:, None] * OUTPUTS + output[None, :]
         tl.store(y + whole * time_out * OUTPUTS + at, sums.to(y.dtype.element_ty), mask=inside[:, None])
         total += tl.sum(sums, axis=0)
@@ -294,17 +291,14 @@ def backward_input(
     length = time_out + 2
     first, second = tl.zeros([BLOCK_N], tl.float32), tl.zeros([BLOCK_N], tl.float32)
     factors = weight + run * 3 * INPUTS * OUTPUTS + output[:, None] * INPUTS + channel[None, :]
-    tap_0, tap_1 = tl.load(factors), tl.load(factors + INPUTS * OUTPUTS)
-    tap_2 = tl.load(factors + 2 * INPUTS * OUTPUTS)
+    taps = tl.load(factors), tl.load(factors + INPUTS * OUTPUTS), tl.load(factors + 2 * INPUTS * OUTPUTS)
     out, before = whole * time_out * OUTPUTS, whole * time_in * INPUTS
     for start in range(0, length, BLOCK):
         time = start + tl.arange(0, BLOCK)
-        change = _change(dz + out, y + out, time, time_out, factor, level, slope, 0, OUTPUTS, OUTPUTS, READY)
-        sums = tl.dot(change.to(tap_0.dtype), tap_0, input_precision=PRECISION)
-        change = _change(dz + out, y + out, time - 1, time_out, factor, level, slope, 0, OUTPUTS, OUTPUTS, READY)
-        sums = tl.dot(change.to(tap_0.dtype), tap_1, sums, input_precision=PRECISION)
-        change = _change(dz + out, y + out, time - 2, time_out, factor, level, slope, 0, OUTPUTS, OUTPUTS, READY)
-        sums = tl.dot(change.to(tap_0.dtype), tap_2, sums, input_precision=PRECISION)
+        sums = tl.zeros([BLOCK, BLOCK_N], tl.float32)
+        for tap in tl.static_range(3):
+            change = _change(dz + out, y + out, time - tap, time_out, factor, level, slope, 0, OUTPUTS, OUTPUTS, READY)
+            sums = tl.dot(change.to(taps[tap].dtype), taps[tap], sums, input_precision=PRECISION)
         inside = (time < length)[:, None]
         if POOL:
             at = before + (2 * time)[:, None] * INPUTS + channel[None, :]

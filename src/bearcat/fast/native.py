@@ -3,8 +3,8 @@
 Torch's layers write and read every activation several times, each time into fresh memory, which the system clears
 first; on two cores that took as long as the convolutions. Here a window stays in a core's cache from one convolution to
 the next, and memory is used again. It needs a C compiler with OpenMP (`cc`, or what the variable CC names). Without
-one, or if its result is wrong, device.fast_path uses the plain layers. The library is kept in the user's cache folder
-under a name that depends on source, compiler and processor.
+one device.fast_path uses the plain layers. The library is kept in the user's cache folder under a name that depends on
+source, compiler and processor.
 
 >>> pooled = stacked.convolved("native", Memory(), windows, sizes, convolutions, norms, batch_statistics=True)
 """
@@ -77,9 +77,8 @@ class Memory:
             block = mmap.mmap(-1, size * like.element_size())
         except OSError as error:
             raise MemoryError(f"{size * like.element_size()} bytes cannot be had") from error
-        if hasattr(mmap, "MADV_HUGEPAGE"):  # an eighth less time for a pass forward and back (docs/design.md)
-            with suppress(OSError):
-                block.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(AttributeError, OSError):  # an eighth less time for a pass forward and back, where there are some
+            block.madvise(mmap.MADV_HUGEPAGE)
         return torch.frombuffer(block, dtype=like.dtype)
 
     def give(self, used: Tensor) -> None:
@@ -109,12 +108,8 @@ def forward(
     first = length - 14
     pairs = (first - 2) // 2
     times, outputs = (first, first - 2, pairs - 2, pairs - 4), [weight.shape[1] for weight in weights]
-    times_before = (length, first, pairs, pairs - 2)
     sizes = [weight.shape[2] * weight.shape[3] for weight in weights]
-    needed = max(
-        points * weight.shape[2] * 2 + (time + 2 * weight.shape[3] - 2) * weight.shape[1]
-        for points, time, weight in zip(times_before, times, weights, strict=True)
-    )
+    needed = _aligned((length + 28) * (2 * channels + MOST))  # what a layer sees, its gradient, what it makes
     threads, groups = torch.get_num_threads(), domains * -(-number // domains // GROUP)
     each_domain = [runs * domains * channels_out for channels_out in outputs]
     whole = [runs * number * time * channels_out for time, channels_out in zip(times, outputs, strict=True)]
@@ -124,7 +119,7 @@ def forward(
         "of_weight": [runs * groups * size * channels_out for size, channels_out in zip(sizes, outputs, strict=True)],
         "sums": [runs * number * 2 * MOST], "best": [runs * number * MOST * PARTS],
         "last_mean": [runs * number * INPUTS], "lags": [runs * groups * INPUTS * TAPS * INPUTS],
-        "scratch": [threads * _aligned(needed)],
+        "scratch": [threads * needed],
     }  # fmt: skip
     aligned = [_aligned(count) for part in lengths.values() for count in part]
     block = memory.take(sum(aligned), windows)
@@ -145,7 +140,7 @@ def forward(
     }
     plan = KernelPlan(
         runs=runs, windows=number, domains=domains, channels=channels, length=length, threads=threads,
-        batch_statistics=batch_statistics, scratch_size=_aligned(needed), momentum=StackedNorm.momentum,
+        batch_statistics=batch_statistics, scratch_size=needed, momentum=StackedNorm.momentum,
         epsilon=StackedNorm.epsilon,
     )  # fmt: skip
     _point(plan, parts)

@@ -14,7 +14,6 @@ NVIDIA GPUs (fused.py); and "native", C code for CPUs (native.py). `Accelerated`
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any
@@ -25,8 +24,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 MASK = 0xFFFFFFFF
-# Triton's kernels run on a CPU too, by its interpreter, which is for looking for mistakes.
-TRITON_DEVICES = {"cuda", "cpu"} if os.environ.get("TRITON_INTERPRET") == "1" else {"cuda"}
+DEVICES = {"plain": "", "native": "cpu", "triton": "cuda"}  # of each path's kernels
 RESERVED = 4  # dropout layers of this package: 0 and 1 of the convolutional encoder, 2 and 3 of the domain classifier
 
 
@@ -60,17 +58,10 @@ class StackedNorm(nn.Module):
 
     def __init__(self, runs: int, channels: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(runs, channels))
-        self.bias = nn.Parameter(torch.empty(runs, channels))
-        self.running_mean = nn.Buffer(torch.empty(runs, channels))
-        self.running_var = nn.Buffer(torch.empty(runs, channels))
-        self.reset()
-
-    @torch.no_grad()
-    def reset(self) -> None:
-        """As before the first batch."""
-        for tensor, value in ((self.weight, 1), (self.bias, 0), (self.running_mean, 0), (self.running_var, 1)):
-            tensor.fill_(value)
+        self.weight = nn.Parameter(torch.ones(runs, channels))
+        self.bias = nn.Parameter(torch.zeros(runs, channels))
+        self.running_mean = nn.Buffer(torch.zeros(runs, channels))
+        self.running_var = nn.Buffer(torch.ones(runs, channels))
 
     def of_run(self, run: int, values: Tensor, batch_statistics: bool) -> Tensor:
         """One run's, of (batch, channel, 1, time); with batch statistics the running ones are updated."""
@@ -239,7 +230,7 @@ class RectifiedDropout(torch.autograd.Function):
 
 def on_path(path: str, values: Tensor) -> bool:
     """Whether the path has kernels for these values: the network may have moved to another device since."""
-    return values.device.type in {"triton": TRITON_DEVICES, "native": {"cpu"}, "plain": set()}[path]
+    return values.device.type == DEVICES[path]
 
 
 def kernels_of(path: str) -> Any:

@@ -70,33 +70,27 @@ class MatchClusters(BeforeTraining):
             for codes in (reference, anchor)
         )
         known, windows = np.where(of_reference == UNKNOWN, certain, of_reference), np.bincount(cluster)
-        finding = ClusterMatch(
-            adapted=False, clusters=len(centres), classes=classes, fewest_windows=int(windows.min()),
-            states=len(states.owner) if states.several else None, anchors=int((certain != UNKNOWN).sum()) or None,
-        )  # fmt: skip
+        states_known = len(states.owner) if states.several else None
+        finding = ClusterMatch(adapted=False, clusters=len(centres), classes=classes, states=states_known)
         codes = None  # (window,) the states that the source's are shifted to, by the matching or by the references
         # No state is left for one of several clusters that are known to be of one class, such as two that are healthy.
         enough = all((known == code).sum() <= (states.owner == code).sum() for code in range(classes))
-        if enough and finding.comparable:
+        if enough and comparable(len(centres), states, anchored=bool((certain != UNKNOWN).any())):
             matching = match(centres, states_at, known, states.owner)
             nearest = _best_fit(centres, states_at, lambda distance: distance.argmin(axis=1))[1]
             single = len(np.unique(target.recording)) == classes == len(centres)  # no class can be taken for two
             # Clusters of a few windows, or of types with several states, are matched where both are clear.
-            plain = finding.fewest_windows >= FEWEST_WINDOWS and not states.several
+            plain = windows.min() >= FEWEST_WINDOWS and not states.several
             clear = matching.fit > CLEAR_FIT and matching.margin > CLEAR_MARGIN
             clear = matching.fit > FIT if len(centres) == classes and plain else clear
             clear = clear and (single or matching.left <= MORE_LEFT * nearest)
-            if plain or clear:
-                margin = matching.margin if np.isfinite(matching.margin) else None  # no other matching is possible
-                finding = replace(finding, fit=matching.fit, margin=margin)
+            finding = replace(finding, fit=matching.fit)
             possible = (known[:, None] == UNKNOWN) | (known[:, None] == states.owner)
             if clear and (plain or likelihood_gain(centres, states_at, matching.offset, 1 / windows, possible) > 0):
                 codes = matching.states[cluster]
-                counts = np.bincount(states.owner[codes[codes != UNKNOWN]], minlength=classes)
-                shares = dict(zip(data.classes, (counts / counts.sum()).tolist(), strict=True))
                 strange = np.isin(cluster, _strange(centres, states_at, matching))
                 strangers = tuple(np.unique(target.recording[strange]).tolist())
-                finding = replace(finding, adapted=True, shares=shares, unknown=strangers)
+                finding = replace(finding, adapted=True, unknown=strangers)
         if codes is None and (reference != UNKNOWN).any():
             states, codes = States.of_classes(data), reference
             finding = replace(finding, adapted=True, reference=True)
@@ -122,21 +116,9 @@ class ClusterMatch(TargetFinding):
 
     clusters: int
     classes: int
-    fewest_windows: int  # of a cluster
     reference: bool = False  # adapted by recordings of known class, not by the matching
     fit: float | None = None  # share of the classes' arrangement that the clusters repeat; None: not matched
-    margin: float | None = None  # what the next matching leaves, as a multiple of what this one leaves
-    shares: Mapping[str, float] | None = None  # of the target's windows, by the classes they are matched with
     states: int | None = None  # of the source, where a class has several
-    anchors: int | None = None  # clusters whose class physics is certain of
-
-    @property
-    def comparable(self) -> bool:
-        """Whether there are enough clusters, and not too many, to be matched with the classes or their states."""
-        if self.states is not None:  # one that physics is certain of says which way the others have shifted
-            return FEWEST_CLASSES - bool(self.anchors) <= self.clusters <= self.states + 1
-        fewest = max(FEWEST_CLASSES, FEWEST_CLUSTERS * self.classes)
-        return self.classes >= FEWEST_CLASSES and fewest <= self.clusters <= self.classes + 1
 
     @property
     def sentence(self) -> str:
@@ -147,17 +129,19 @@ class ClusterMatch(TargetFinding):
             states = f"{self.states} source recordings of " if self.states is not None else "the "
             unknown = f" Recordings that match no class: {len(self.unknown)}." if self.unknown else ""
             return f"Adapted: {clusters} match {states}{self.classes} source classes (fit {self.fit:.2f}).{unknown}"
-        reason = f"{clusters} do not clearly match the {self.classes} source classes."
-        if not self.comparable:
-            reason = (
-                f"{clusters} and {self.classes} source classes cannot distinguish a machine change from a fault. Name"
-                " healthy target recordings (--reference)."
-            )
-        elif self.fit is not None:
-            reason = f"{reason[:-1]} (fit {self.fit:.2f})."
-        elif self.states is None:
-            reason = f"the smallest has {self.fewest_windows} windows, and {FEWEST_WINDOWS} are needed."
-        return f"Not adapted, so the model is that of the source alone: {reason}"
+        reason = f"{clusters} and {self.classes} source classes cannot distinguish a machine change from a fault."
+        if self.fit is not None:
+            reason = f"{clusters} do not clearly match the {self.classes} source classes (fit {self.fit:.2f})."
+        name = "Name healthy target recordings (--reference)."
+        return f"Not adapted, so the model is that of the source alone: {reason} {name}"
+
+
+def comparable(clusters: int, states: States, anchored: bool) -> bool:
+    """Whether there are enough clusters, and not too many, to be matched with the classes or their states."""
+    count = len(states.owner)
+    if states.several:  # one that physics is certain of says which way the others have shifted
+        return FEWEST_CLASSES - anchored <= clusters <= count + 1
+    return count >= FEWEST_CLASSES and max(FEWEST_CLASSES, FEWEST_CLUSTERS * count) <= clusters <= count + 1
 
 
 def _shifted(
@@ -197,13 +181,10 @@ def likelihood_gain(
     def likelihood(shift: Floats, free: bool) -> float:
         distance = np.where(possible, _squares(clusters, centres, shift), np.inf)
         variance = max(float(distance.min(axis=1).mean()) / axes, floor)
-        shares, reached = np.full(len(centres), 1 / len(centres)), -np.inf
+        shares = np.full(len(centres), 1 / len(centres))
         for _ in range(ROUNDS):
             joint = np.log(shares) - distance / (2 * variance) - axes / 2 * np.log(2 * np.pi * variance)
             total = np.logaddexp.reduce(joint, axis=1)
-            earlier, reached = reached, float(total.sum())
-            if reached - earlier < 1e-9 * abs(reached):
-                break
             likely = np.exp(joint - total[:, None])  # (cluster, state)
             shares = np.maximum(likely.mean(axis=0), LEAST_SHARE)
             shares = shares / shares.sum()
@@ -212,7 +193,7 @@ def likelihood_gain(
             squares = _squares(clusters, centres, shift)
             distance = np.where(possible, squares, np.inf)
             variance = max(float((likely * squares).sum()) / clusters.size, floor)
-        return reached
+        return float(total.sum())
 
     penalty = axes / 2 * np.log(len(clusters))
     return likelihood(offset, True) - likelihood(np.zeros(axes), False) - float(penalty)

@@ -13,12 +13,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from bearcat.cat import scaling
 from bearcat.cat.calibration import Calibration, Evidence, Sample, beside, with_runs
 from bearcat.cat.scaling import BOUNDS, CPCS, Temperature, from_temperature
+from bearcat.diagnosis.accuracy import Target, window_agreement
 from bearcat.errors import InputError
 
 SHARE = 0.65  # of a mixture's larger part
@@ -114,7 +116,11 @@ class RecordingConfidence:
     needs: ClassVar[tuple[str, ...]] = (*PseudoCal.needs, "target_recording")
 
     def fit(self, evidence: Evidence) -> Calibration:
-        fitted = TargetConfidence().fit(replace(evidence, target_accuracy=window_agreement(evidence)))
+        scores = evidence.target().scores
+        recordings = beside(scores, 2, evidence.target_recording, "target_recording").long()
+        runs = zip(scores.cpu().numpy(), recordings.cpu().numpy(), strict=True)
+        agreement = np.array([window_agreement(Target(*of_run)) for of_run in runs])
+        fitted = TargetConfidence().fit(replace(evidence, target_accuracy=agreement))
         other, least_sure = (kind().fit(evidence).temperature for kind in (PseudoCal, Temperature))
         temperature = (fitted.temperature * torch.maximum(other, least_sure)).sqrt()
         return from_temperature(temperature, fitted.at_bound, classes=fitted.scale.shape[1])
@@ -145,16 +151,6 @@ def updated_temperature(sample: Sample, spread: float) -> Tensor:
         return scaling.mean_nll(scale * logits, sample.labels, sample.weight) + prior
 
     return scaling.least(loss, logits, WIDE)
-
-
-def window_agreement(evidence: Evidence) -> Tensor:
-    """The share of windows whose class is that of most windows of their recording, (run,)."""
-    target = evidence.target()
-    recording = beside(target.scores, 2, evidence.target_recording, "target_recording").long()
-    runs, windows, classes = target.scores.shape
-    bins = recording * classes + target.scores.argmax(dim=-1)
-    counts = target.scores.new_zeros(runs, (int(recording.max()) + 1) * classes).scatter_add_(1, bins, target.weight)
-    return counts.view(runs, -1, classes).amax(dim=2).sum(dim=1) / windows
 
 
 def partners(windows: int, seeds: Tensor) -> Tensor:

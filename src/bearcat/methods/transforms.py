@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bearcat.cat.ingredient import Augmentation, BeforeTraining, Prepared, TargetFinding, choice
+from bearcat.cat.ingredient import Augmentation, BeforeTraining, Prepared, TargetFinding, choice, within
 from bearcat.cat.networks import InputScaling
 from bearcat.data.inputs import Input, Waveform, find_input
 from bearcat.data.recording import Integers
@@ -239,8 +239,8 @@ def has_several_states(source: Labelled) -> bool:
     if not len(source.recording):
         return False
     domain = source.domain if len(source.domain) else np.zeros_like(source.recording)
-    recordings = np.unique(np.stack([source.labels, domain, source.recording]), axis=1)
-    return bool(np.unique(recordings[:2], axis=1).shape[1] < recordings.shape[1])
+    recordings = set(zip(source.labels.tolist(), domain.tolist(), source.recording.tolist(), strict=True))
+    return len({(label, name) for label, name, _ in recordings}) < len(recordings)
 
 
 def source_states(data: TrainingData) -> States:
@@ -277,17 +277,12 @@ class StrongView(Augmentation):
     """
 
     name = "strong"
-    resample: float = 0.02  # the speed is drawn within ± this share
-    shift: float = 1.0  # the start is drawn within this share of the window, which is taken as a circle
-    stop: float = 0.1  # share of the band that is taken out, at a place that is drawn
-    scale: float = 0.2  # the amplitude is drawn within ± this share
+    resample: float = within(0.02, 0, 1)  # the speed is drawn within ± this share
+    shift: float = within(1.0, 0, 1)  # the start is drawn within this share of the window, which is taken as a circle
+    stop: float = within(0.1, 0, 1)  # share of the band that is taken out, at a place that is drawn
+    scale: float = within(0.2, 0, 1)  # the amplitude is drawn within ± this share
     snr: float = 15.0  # dB, of the noise that is added
-    mask: float = 0.1  # share of the window that is set to 0, at a place that is drawn
-
-    def __post_init__(self) -> None:
-        for name in ("resample", "shift", "stop", "scale", "mask"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"setting '{self.name}.{name}' must lie between 0 and 1, not {getattr(self, name):g}")
+    mask: float = within(0.1, 0, 1)  # share of the window that is set to 0, at a place that is drawn
 
     def for_input(self, kind: Input) -> StrongView:
         """Shift and band-stop are for samples in time; where points are lines of a spectrum, masking stops bands."""
@@ -302,7 +297,7 @@ class StrongView(Augmentation):
 
 
 @dataclass(frozen=True)
-class WeakView(StrongView):
+class WeakView(Augmentation):
     """A little noise.
 
     >>> [part.name for part in RECIPES["AT-views"].ingredients]
@@ -311,12 +306,10 @@ class WeakView(StrongView):
 
     name = "weak"
     of_teacher = True
-    resample: float = 0.0
-    shift: float = 0.0
-    stop: float = 0.0
-    scale: float = 0.0
-    snr: float = 30.0
-    mask: float = 0.0
+    snr: float = 30.0  # dB
+
+    def change(self, windows: Tensor, draw: Tensor) -> Tensor:
+        return noisy(windows, draw, self.snr)
 
 
 def _drawn(draw: Tensor, layer: int, windows: Tensor) -> Tensor:
