@@ -5,7 +5,7 @@
 >>> model.predict_proba(windows).shape
 (60, 2)
 
-Names are loaded on first use. Calibrators and measures can be used alone:
+Calibrators and measures can be used alone:
 
 >>> logits, labels = 9 * np.eye(2)[[0, 0, 1, 1]], np.array([0, 0, 1, 0])
 >>> calibration = Temperature().fit(Evidence(source_logits=logits, source_labels=labels))
@@ -13,28 +13,24 @@ Names are loaded on first use. Calibrators and measures can be used alone:
 [0.0, False]
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from bearcat.cat.arrays import CAT
-    from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll, reliability_bins
-    from bearcat.cat.ingredient import (
-        AfterEpoch,
-        Augmentation,
-        BeforeTraining,
-        Ingredient,
-        Loss,
-        Schedule,
-        View,
-        choice,
-        loss_of,
-    )  # fmt: skip
-    from bearcat.cat.losses import Adversarial, Confusion, Sharpness
-    from bearcat.cat.networks import ENCODERS, Encoder, Network, build_network, find_encoder
-    from bearcat.cat.recipes import CALIBRATORS, RECIPES, Recipe, find_calibrator, find_recipe
-    from bearcat.cat.scaling import CPCS, Matrix, Temperature, Vector
-    from bearcat.cat.teacher import SelfTraining, Teacher
+from bearcat.cat.arrays import CAT
+from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll, reliability_bins
+from bearcat.cat.ingredient import (
+    AfterEpoch,
+    Augmentation,
+    BeforeTraining,
+    Ingredient,
+    Loss,
+    Schedule,
+    View,
+    choice,
+    loss_of,
+)
+from bearcat.cat.losses import Adversarial, Confusion, Sharpness
+from bearcat.cat.networks import ENCODERS, Encoder, Network, build_network, find_encoder
+from bearcat.cat.recipes import CALIBRATORS, RECIPES, Recipe, find_calibrator, find_recipe
+from bearcat.cat.scaling import CPCS, Matrix, Temperature, Vector
+from bearcat.cat.teacher import SelfTraining, Teacher
 
 __all__ = [
     "CALIBRATORS", "CAT", "CPCS", "ENCODERS", "RECIPES", "Adversarial", "AfterEpoch", "Augmentation", "BeforeTraining",
@@ -43,18 +39,3 @@ __all__ = [
     "build_network", "choice", "ece", "find_calibrator", "find_encoder", "find_recipe", "loss_of", "nll",
     "reliability_bins",
 ]  # fmt: skip
-
-# Modules in which these names are found.
-_MODULES = ("recipes", "ingredient", "teacher", "calibration", "scaling", "networks", "arrays")
-
-if not TYPE_CHECKING:  # a type checker knows the names above and no others
-
-    def __getattr__(name: str) -> Any:
-        for module in _MODULES if name in __all__ else ():
-            if name in (found := vars(import_module(f"{__name__}.{module}"))):
-                return found[name]
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
