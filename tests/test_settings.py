@@ -44,10 +44,10 @@ def test_every_type_of_setting_is_read_from_text():
     ("name", "text", "sentence"),
     [
         ("cuont", "1", "'cuont'.*'count'"),
-        ("count", "1.5", "'count'.*'1.5'.*whole"),
-        ("share", "half", "is not a number"),
-        ("on", "yes", "is not true or false"),
-        ("sizes", "1,x", "list"),
+        ("count", "1.5", "'count' must be a whole number, not '1.5'"),
+        ("share", "half", "'share' must be a number"),
+        ("on", "yes", "'on' must be true or false"),
+        ("sizes", "1,x", "'sizes 2' must be a number, not 'x'"),
     ],
 )
 def test_a_wrong_setting_is_named(name, text, sentence):
@@ -73,7 +73,7 @@ def test_texts_and_values_make_the_same_request():
         (AdaptRequest, "epochs", 2.5, "whole number"), (AdaptRequest, "window", 1, "--window"),
         (AdaptRequest, "epochs", 0, "--epochs"), (AdaptRequest, "seed", -1, "--seed"),
         (WatchRequest, "jobs", -1, "--jobs"),
-        (DiagnoseRequest, "rate", "fast", "not a number"), (DiagnoseRequest, "rate", float("nan"), "--rate"),
+        (DiagnoseRequest, "rate", "fast", "a number"), (DiagnoseRequest, "rate", float("nan"), "--rate"),
         (DiagnoseRequest, "mounting", "soft", "--mounting"),
         (DiagnoseRequest, "group", 3, "--group"),
     ],

@@ -17,7 +17,6 @@ import difflib
 import json
 import math
 import os
-import re
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,9 +27,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-MOST_NAMES, LISTED, LONGEST_NAME = 1000, 50, 80  # compared with a wrong one, listed instead; characters shown of one
+MOST_NAMES, LISTED = 1000, 50  # compared with a wrong one, listed instead
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet computes
-UNSEEN = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff]")  # that JSON would let through
 PACKAGE, INSTALLED = Path(__file__).parent, {"site-packages", "dist-packages"}
 STANDARD = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
 SPACES = "\u00a0\u202f\u2009"  # which are not printable for Python, but stand in texts
@@ -99,21 +97,13 @@ def error_sentence(error: BaseException) -> str:
     return f"{'' if line is None else f'{line}: '}{type(error).__name__}: {text}"
 
 
-def traceback_text(error: BaseException) -> str:
-    """The traceback, as Python prints it."""
-    return "".join(traceback.format_exception(error))
-
-
 def suggest(name: str, names: Iterable[str]) -> str:
-    """The tail of an error about an unknown name: those that begin with it, the nearest one, or the whole list."""
+    """The tail of an error about an unknown name: the nearest one, or the whole list."""
     names = list(islice(names, MOST_NAMES))  # they may come from a file, and comparing them takes time
-    lowered = {name.lower(): name for name in names if len(name) <= LONGEST_NAME}
-    longer = [full for short, full in lowered.items() if len(name) > 1 and short.startswith(name.lower())]
-    if len(longer) > 2:
-        return f"; did you mean {', '.join(longer[:LISTED])}?"
-    if nearest := difflib.get_close_matches(name[: 2 * LONGEST_NAME].lower(), lowered, n=1, cutoff=0.6):
+    lowered = {name.lower(): name for name in names}
+    if nearest := difflib.get_close_matches(name.lower(), lowered, n=1):
         return f"; did you mean '{lowered[nearest[0]]}'?"
-    listed = [name[:LONGEST_NAME] for name in names[:LISTED]] + ["…"] * (len(names) > LISTED)
+    listed = names[:LISTED] + ["…"] * (len(names) > LISTED)
     return f"; choose from {', '.join(listed)}" if names else ""
 
 
@@ -216,9 +206,8 @@ def from_csv_cell(text: str) -> str:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON that every reader takes: null for NaN and infinities, escapes for what a terminal obeys."""
-    text = json.dumps(without_nan(value), ensure_ascii=False, indent=indent, allow_nan=False)
-    return UNSEEN.sub(lambda character: json.dumps(character[0])[1:-1], text)
+    """JSON that every reader takes, in ASCII, on which no terminal acts: null for NaN and infinities."""
+    return json.dumps(without_nan(value), indent=indent, allow_nan=False)
 
 
 def without_nan(value: Any) -> Any:

@@ -18,6 +18,7 @@ import dataclasses
 import inspect
 import os
 import sys
+import traceback
 from collections import Counter
 from contextlib import suppress
 from functools import wraps
@@ -29,7 +30,7 @@ import typer
 from typer import Option, Typer
 from typer.core import TyperCommand, TyperGroup
 
-from bearcat.errors import InputError, csv_cell, error_sentence, raised_in, shown, to_json, traceback_text
+from bearcat.errors import InputError, csv_cell, error_sentence, raised_in, shown, to_json
 from bearcat.settings import Request
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _explain(error: Exception) -> tuple[int, str]:
         reason = os.strerror(error.errno) if error.errno else str(error)
         return 2, f"{error.filename or 'a file'}: {reason}; put that right and run it again"
     with suppress(OSError):
-        print(traceback_text(error), end="", file=sys.stderr)
+        traceback.print_exception(error)
     if plugin:
         return 2, f"{error_sentence(error)}; correct it there, the lines above say how it was reached"
     return BUG, "this is a bug in bearcat; please report it with the lines above"

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from bearcat.data.bearing import UNKNOWN, find_bearing
 from bearcat.data.channels import CHANNELS, MOUNTINGS, Declared
@@ -31,8 +31,6 @@ from bearcat.storage import read_regular, real_path
 @dataclass(frozen=True, kw_only=True)
 class Columns(Request):
     """The columns of a manifest; an empty cell says nothing. Ranges of numbers are in RANGES, by name."""
-
-    what: ClassVar[str] = "column"
 
     path: str = option("", "The file, below the manifest's folder; any other file is left out.")
     domain: str = option("", "What is compared: a machine, speed, load or mounting. By default the machine.")
