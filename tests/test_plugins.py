@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -132,29 +133,26 @@ def test_code_in_no_file_is_said_once_and_new_each_time_it_is_defined():
         assert row_identity(defined()()) != first
 
 
-def test_a_failed_run_keeps_the_line_of_the_user_s_file_and_the_traceback(code, tmp_path):
+def test_a_failed_run_keeps_the_traceback(code, tmp_path):
     """Raised by torch, below the user's own line."""
     broken = "return source @ target"
     (code / "gaps.py").write_text(f"def gap(source, target):\n    {broken}\n")
     words = ("bench", "run", code / "grid.toml", "--store", tmp_path / "store", "--device", "cpu")
     printed = python(code / "command.py", *words, folder=tmp_path, status=(2,))
     assert "1 done, 1 failed" in printed
-    assert "mine/gaps.py, line 2: " in printed
     assert "Traceback" not in printed
     (failure,) = (json.loads(path.read_text()) for path in (tmp_path / "store" / "runs").glob("*/failure.json"))
-    assert failure["sentence"].startswith("mine/gaps.py, line 2: ")
-    assert failure["traceback"].startswith("Traceback")
+    assert failure["sentence"].startswith("RuntimeError: ")
     assert broken in failure["traceback"]
     assert "failure.json" in printed
 
 
-def test_a_bug_of_the_package_is_called_one(monkeypatch, capsys):
+def test_a_bug_ends_with_its_traceback_and_a_status_of_its_own(monkeypatch, capsys):
     def broken(words: list[str]) -> int:
-        raise KeyError(f"a bug {words}")
+        raise KeyError("a bug")
 
-    broken.__code__ = broken.__code__.replace(co_filename=str(Path(cli.__file__).with_name("data.py")))
     monkeypatch.setattr(cli, "run", broken)
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == cli.BUG
-    assert "bug in bearcat" in capsys.readouterr().err
+    assert re.search(r"^Traceback(.*\n)+bearcat: KeyError: ", capsys.readouterr().err)

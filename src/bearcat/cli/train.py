@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
 from bearcat import cli
-from bearcat.cli import Commands, Names, Root, print_lines, print_note, print_table, takes
-from bearcat.errors import InputError, naming_place, suggest
+from bearcat.cli import Names, Root, print_lines, print_note, print_table, takes
+from bearcat.errors import InputError, naming_place, suggest, to_json
 from bearcat.settings import AdaptRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     from bearcat.adaptation import Library, RunSpec
     from bearcat.adaptation.run import Adaptation
     from bearcat.bench import RunStore
-    from bearcat.cat.recipes import Recipe
-    from bearcat.record import Record
-
-MOST_PRINTED = 20  # recordings
+    from bearcat.record import DomainScores
 
 
 @takes(AdaptRequest)
@@ -56,23 +52,18 @@ def adapt(
 
 
 def _print_adaptation(adaptation: Adaptation, printed: Sequence[str]) -> None:
-    """Scores of a method that was requested, and the answer: decisions, recordings, recommendation; then the scores of
-    all runs, and where the results are.
-    """
-    from bearcat.findings import percent
+    """The answer: decisions, recordings, recommendation; then scores and warnings of all runs, and where results are.
 
+    Scores of a method that was requested are the first line.
+    """
     diagnoses, record, out = adaptation.recordings, adaptation.record, adaptation.folder
-    if (scores := record.requested_scores) is not None:
-        accuracy, ece = percent(scores.accuracy), percent(scores.ece)
-        print_lines(f"{record.settings.recipe_name}: target accuracy {accuracy or '–'}, ECE {ece or '–'}.")
+    if record.requested_scores is not None:
+        print_lines(f"{record.settings.recipe_name}: {_scores(record.requested_scores)}.")
     print_lines(diagnoses.summary)
-    if left_out := len(adaptation.problems):
-        print_lines(f"{left_out} unusable recording{'s' * (left_out > 1)} left out, named above.")
-    cli.print_recordings(diagnoses.worst_first[:MOST_PRINTED])
-    if len(diagnoses) > MOST_PRINTED:
-        print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")
-    print_lines(adaptation.decision.sentence, *record.sentences, "")
-    _print_scores(record.settings.task.replace("→", " → "), adaptation.runs)
+    cli.print_recordings(diagnoses.worst_first)
+    print_lines(adaptation.decision.sentence, *record.sentences, "", record.settings.task.replace("→", " → "))
+    for name, run in adaptation.runs.items():
+        print_lines(f"{name}: {_scores(run.scores.target)}")
     runs = reversed(list(adaptation.runs.items()))  # a warning of several is of the first
     warnings = {warning: name for name, run in runs for warning in run.warnings}
     for warning, name in warnings.items():
@@ -81,29 +72,15 @@ def _print_adaptation(adaptation: Adaptation, printed: Sequence[str]) -> None:
     print(f"Results are in {out}: record.json, predictions.csv, curves.csv, model/")
     if (out / "report.html").exists():
         print(f"All of it on one page: {out / 'report.html'}")
-    else:
-        print_note("pictures and the page need an extra; pip install 'bearcat[report]'")
 
 
-def _print_scores(title: str, runs: Mapping[str, Record]) -> None:
-    """Scores of the runs, for researchers."""
+def _scores(scores: DomainScores | None) -> str:
+    """Scores of a target, if it has labels."""
     from bearcat.findings import percent
 
-    rows = []
-    for name, record in runs.items():
-        target, source, temperature = record.scores.target, record.scores.source, record.temperature
-        rows.append(
-            {
-                "method": name,
-                "input": record.settings.input.partition(":")[0],
-                "target accuracy": "no labels" if target is None else percent(target.accuracy),
-                "target ECE": "–" if target is None else percent(target.ece),
-                "uncalibrated": "–" if target is None else percent(target.ece_uncalibrated),
-                "source accuracy": "–" if source is None else percent(source.accuracy),
-                "T": "–" if temperature is None else f"{temperature:.2f}",
-            }
-        )
-    print_table(rows, right=set(rows[0]) - {"method", "input"}, title=title)
+    if scores is None:
+        return "no target labels"
+    return f"target accuracy {percent(scores.accuracy) or '–'}, ECE {percent(scores.ece) or '–'}"
 
 
 def check(
@@ -137,13 +114,7 @@ def methods(
     from bearcat.cat.recipes import GROUPS, RECIPES, find_recipe
 
     if name is not None:
-        name = find_recipe(name)
-        recipe = RECIPES[name]
-        print_lines(f"{name}, input {recipe.input}")
-        for part in recipe.ingredients:
-            first, _, _ = str(part.__doc__).partition("\n\n")
-            print_lines(f"{part.name}: {' '.join(first.split())}")
-        print_table(list(settings_of(recipe)))
+        print(to_json(RECIPES[find_recipe(name)].to_dict(), indent=1))
         return
     known = {method for group in GROUPS.values() for method in group}
     added = {method: recipe for method, recipe in RECIPES.items() if method not in known}
@@ -161,33 +132,7 @@ def methods(
         print_table(rows, title=title)
 
 
-def settings_of(recipe: Recipe) -> Iterator[dict[str, str]]:
-    """Every setting of a method as `--method-set` takes it: name, value and what it may be."""
-    from bearcat.cat.networks import ENCODERS
-    from bearcat.cat.recipes import CALIBRATORS
-
-    texts, calibrators = recipe.texts(), ", ".join([*CALIBRATORS, "none"])
-    tables = {"encoder": ", ".join(ENCODERS), "calibration": calibrators, "final": calibrators}
-    tables["precision"] = "float32, tf32, bfloat16, none"
-    kinds = {bool: "true, false", int: "a whole number", float: "a number", tuple: "values with commas between them"}
-    owners: list[tuple[str, Any]] = [("", recipe)]
-    owners += [(f"{name}.", value) for name, value in vars(recipe).items() if is_dataclass(value)]
-    for part in recipe.ingredients:
-        owners.append((f"{part.name}.", part))
-        owners += [(f"{name}.", value) for name, value in vars(part).items() if is_dataclass(value)]
-    for prefix, owner in owners:
-        for setting in fields(owner):
-            value = texts[setting.name] if prefix + setting.name in texts else getattr(owner, setting.name)
-            if is_dataclass(value) or setting.name in ("ingredients", "input", "epochs"):  # which options set
-                continue
-            known = ", ".join(setting.metadata.get("known", ())) or tables.get(prefix + setting.name, "")
-            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-            text = text.lower() if value is None or isinstance(value, bool) else text
-            accepted = known or kinds.get(type(value), "")
-            yield {"--method-set": prefix + setting.name, "value": text, "accepted": accepted}
-
-
-bench = Commands(help="Run, resume and report grids of runs (docs/benchmark.md).")
+bench = cli.group("Run, resume and report grids of runs (docs/benchmark.md).")
 
 GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
 StoreFolder = Annotated[Path, Option("--store", metavar="FOLDER", help="The folder that keeps the runs.")]
@@ -275,17 +220,12 @@ def _opened(path: Path, folder: Path, root: Path | None, create: bool) -> tuple[
 
 
 def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
-    """A row for each method, and failed runs; returns how many cells are in which state."""
+    """Counts of the runs in each state, and those that failed."""
     from bearcat.bench import FAILURE
 
     states = [(spec, store.state(spec.identity)) for spec in specs]
     counts = Counter(state.kind for _, state in states)
-    kinds, rows = ("done", "running", "failed", "damaged", "missing"), []
-    for name in dict.fromkeys(spec.cell.method for spec in specs):
-        of_method = Counter(state.kind for spec, state in states if spec.cell.method == name)
-        rows.append({"method": name} | {kind: str(of_method[kind]) for kind in kinds if counts[kind]})
-    print_table(rows, right=kinds)
-    print(f"{len(specs)} cells: {', '.join(f'{counts[kind]} {kind}' for kind in kinds if counts[kind])}")
+    print(f"{len(specs)} cells: {', '.join(f'{number} {kind}' for kind, number in sorted(counts.items()))}")
     for spec, state in states:
         if state.kind in ("failed", "damaged", "running"):
             where = f" ({store.folder(spec.identity) / FAILURE} has the traceback)" if state.kind == "failed" else ""
