@@ -12,7 +12,6 @@ imported when the command is called, and anything heavy when it needs that.
 from __future__ import annotations
 
 import csv
-import ctypes
 import dataclasses
 import inspect
 import os
@@ -33,8 +32,6 @@ from bearcat.settings import Request
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from rich.console import Console
-
     from bearcat.deploy.opened import Predictor
     from bearcat.diagnosis.recording import Diagnoses
 
@@ -46,7 +43,6 @@ HOMES = {  # the module of each command, in the order of the help
     "export": "train", "serve": "watch", "mcp": "watch", "methods": "train", "watch": "watch", "data": "recordings",
     "bench": "train",
 }  # fmt: skip
-KEPT_MEMORY = {-1: 1 << 27, -3: 1 << 25}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h, bytes
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 Names = list[str] | None  # of an option that may be repeated
 Root = Annotated[Path | None, Option(metavar="FOLDER", help="The dataset's folder.  [default: $BEARCAT_DATA/NAME]")]
@@ -169,22 +165,9 @@ def takes(kind: type[Request]) -> Callable[[Callable[..., None]], Callable[..., 
 
 
 def use_one_core() -> None:
-    """One thread for numpy and torch, unless the environment says otherwise, and memory that stays with this process:
-    clearing new pages takes longer than filling them. Call it before numpy is loaded.
-    """
+    """One thread for numpy and torch, unless the environment says otherwise. Call it before numpy is loaded."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    with suppress(AttributeError, OSError, TypeError):  # another library of C than Linux's usual one
-        for option, size in KEPT_MEMORY.items():
-            ctypes.CDLL(None).mallopt(option, size)
-
-
-def console(to_error: bool = False) -> Console:
-    """Where tables and bars go; a pipe gets the width a table wants. Names of files are text, not markup."""
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() or to_error else 10_000
-    return Console(stderr=to_error, width=width, markup=False, emoji=False)
 
 
 def print_note(sentence: str, kind: str = "note") -> None:
@@ -197,7 +180,8 @@ def print_lines(*texts: str, flush: bool = False) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, str]], right: Collection[str] = (), title: str | None = None) -> None:
-    """A table without lines; columns of `right` are aligned there and do not wrap. Nothing where there are no rows."""
+    """A table without lines, as wide as it wants in a pipe; columns of `right` are aligned there and do not wrap."""
+    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
@@ -206,7 +190,7 @@ def print_table(rows: Sequence[Mapping[str, str]], right: Collection[str] = (), 
         table.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=number)
     for row in rows:
         table.add_row(*map(shown, row.values()))
-    screen = console()
+    screen = Console(width=None if sys.stdout.isatty() else 10_000, markup=False, emoji=False)
     with screen.capture() as text:  # rich itself would end with 1, an alarm, after a broken pipe
         screen.print(table)
     print(text.get() if rows else "", end="")
@@ -238,8 +222,9 @@ def print_decision(model: Predictor) -> None:
         print_note(f"of the run that made this model: {model.decision.sentence}")
 
 
-def reading_bar() -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """A progress bar of recordings that are read."""
+def reading_bar(description: str = "reading") -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """A progress bar of recordings that are read, or files that are downloaded."""
+    from rich.console import Console
     from rich.progress import track
 
-    return partial(track, description="reading", console=console(to_error=True), transient=True)
+    return partial(track, description=description, console=Console(stderr=True), transient=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bearcat.data.choose import Survey
     from bearcat.diagnosis.recording import Diagnoses
 
-REPORTED = "Recordings; results of diagnose or predict (json); a folder of adapt; or a store of watch."
+REPORTED = "Recordings; results of diagnose or predict (json); or a store of watch."
 Files = Annotated[list[Path], Argument(metavar="FILES", help="Recordings, folders of them, or a manifest.")]
 
 
@@ -91,16 +91,16 @@ def report(
     out: Annotated[Path, Option(metavar="FILE", help="The page to write.")] = Path("report.html"),
     machine: Annotated[str | None, Option(metavar="NAME", help="Of a store: this machine alone.")] = None,
 ) -> None:
-    """Write one page of recordings, a run or watched machines.
+    """Write one page of recordings or watched machines.
 
     Recordings are listed worst first, with the evidence of each alarm or check (docs/diagnose.md), machines with their
     trends (docs/watch.md).
     """
     place = Path(path)
-    finished, stored, written = (place / "record.json").exists(), _is_store(path), place.suffix.lower() == ".json"
+    stored, written = _is_store(path), place.suffix.lower() == ".json"
     if machine is not None and not stored:
         raise InputError(f"{path} is no store of bearcat watch; leave it out", "machine")
-    if (finished or stored or written) and request != DiagnoseRequest():
+    if (stored or written) and request != DiagnoseRequest():
         raise InputError(f"{path} holds results, which are not diagnosed again; leave out what is stated of recordings")
     if stored:
         from bearcat.report.fleet import write_fleet_page
@@ -108,13 +108,6 @@ def report(
 
         with Store.open(path) as store:
             summary = write_fleet_page(store, out, machine).summary
-    elif finished:
-        from bearcat.diagnosis.recording import Diagnoses
-        from bearcat.report import read_result
-        from bearcat.report.pages import write_run_page
-
-        summary = Diagnoses(read_result(place).record.recordings).summary
-        write_run_page(place, out)
     else:
         from bearcat.deploy import diagnose as run
         from bearcat.report.pages import read_results, write_recordings_page
@@ -163,8 +156,6 @@ def fetch(
     settings: cli.Set = None,
 ) -> None:
     """Download the files of a dataset that are not there yet."""
-    from rich.progress import Progress, TaskID
-
     from bearcat.data.datasets import default_root, open_dataset
     from bearcat.data.datasets import fetch as fetch_files
 
@@ -176,14 +167,9 @@ def fetch(
     if not accept_licence:
         about = dataset.about
         raise InputError(f"the licence of {about.title} is: {about.licence}; accept it with --accept-licence")
-    with Progress(console=cli.console(to_error=True)) as bars:
-        tasks = defaultdict[str, TaskID](lambda: bars.add_task(""))
-
-        def show(file: str, done: int, total: int | None) -> None:
-            bars.update(tasks[file], description=file, completed=done, total=total)
-
-        files = fetch_files(downloads, folder, progress=show)
-    print(f"{len(files)} files are in {folder}; check them with: bearcat data check {name} --root {folder}")
+    for download in cli.reading_bar("downloading")(downloads):
+        fetch_files([download], folder)
+    print(f"{len(downloads)} files are in {folder}; check them with: bearcat data check {name} --root {folder}")
 
 
 @data.command()
@@ -240,7 +226,6 @@ def show(
 
 def _print_survey(surveyed: Survey) -> None:
     """A row for each class of each domain, and the sums."""
-    from bearcat.data.choose import UNLABELLED
     from bearcat.data.windows import specimens_sentence
 
     rows = list[dict[str, str]]()
@@ -260,8 +245,6 @@ def _print_survey(surveyed: Survey) -> None:
         })  # fmt: skip
     print_table(rows, right=("recordings", "seconds", "rate (Hz)", "rpm"))
     domains = {domain for domain, _ in surveyed.classes}
-    classes = {label for _, label in surveyed.classes} - {UNLABELLED}
-    total = sum(map(len, surveyed.classes.values()))
-    print(f"{total} recordings in {len(domains)} domains, {len(classes)} classes")
+    print(f"{sum(map(len, surveyed.classes.values()))} recordings in {len(domains)} domains")
     if surveyed.specimens:
         print_lines(specimens_sentence(surveyed.specimens))

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from bearcat.adaptation import Library, RunSpec
     from bearcat.adaptation.run import Adaptation
     from bearcat.bench import RunStore
-    from bearcat.record import DomainScores
 
 
 @takes(AdaptRequest)
@@ -52,35 +51,23 @@ def adapt(
 
 
 def _print_adaptation(adaptation: Adaptation, printed: Sequence[str]) -> None:
-    """The answer: decisions, recordings, recommendation; then scores and warnings of all runs, and where results are.
+    """The answer: decisions, recordings, recommendation; then scores of all runs, and where results are."""
+    from bearcat.findings import percent
 
-    Scores of a method that was requested are the first line.
-    """
     diagnoses, record, out = adaptation.recordings, adaptation.record, adaptation.folder
-    if record.requested_scores is not None:
-        print_lines(f"{record.settings.recipe_name}: {_scores(record.requested_scores)}.")
     print_lines(diagnoses.summary)
     cli.print_recordings(diagnoses.worst_first)
     print_lines(adaptation.decision.sentence, *record.sentences, "", record.settings.task.replace("→", " → "))
     for name, run in adaptation.runs.items():
-        print_lines(f"{name}: {_scores(run.scores.target)}")
-    runs = reversed(list(adaptation.runs.items()))  # a warning of several is of the first
-    warnings = {warning: name for name, run in runs for warning in run.warnings}
-    for warning, name in warnings.items():
-        if warning not in printed:
-            print_note(f"{name}: {warning}", "warning")
+        scores = run.scores.target
+        known = scores and f"target accuracy {percent(scores.accuracy)}, ECE {percent(scores.ece)}"
+        print_lines(f"{name}: {known or 'no target labels'}")
+        for warning in run.warnings:
+            if warning not in printed:
+                print_note(f"{name}: {warning}", "warning")
     print(f"Results are in {out}: record.json, predictions.csv, curves.csv, model/")
     if (out / "report.html").exists():
         print(f"All of it on one page: {out / 'report.html'}")
-
-
-def _scores(scores: DomainScores | None) -> str:
-    """Scores of a target, if it has labels."""
-    from bearcat.findings import percent
-
-    if scores is None:
-        return "no target labels"
-    return f"target accuracy {percent(scores.accuracy) or '–'}, ECE {percent(scores.ece) or '–'}"
 
 
 def check(
