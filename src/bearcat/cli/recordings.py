@@ -214,7 +214,7 @@ def show(
 
     def read(domain: str, label: str | None) -> Recording | None:
         entry = first.get((domain, label if domain in labelled else None))
-        recording = entry and entry.read()
+        recording = None if entry is None else entry.read()
         return resample(recording, request.rate) if recording and request.rate else recording
 
     one, other = catalogue.domains
