@@ -19,10 +19,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import islice
 from typing import Any
 
-MOST_NAMES, LISTED = 1000, 50  # compared with a wrong one, listed instead
+LISTED = 50  # names at most, where none is near
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet computes
 SPACES = "\u00a0\u202f\u2009"  # which are not printable for Python, but stand in texts
 
@@ -75,7 +74,7 @@ def error_sentence(error: BaseException) -> str:
 
 def suggest(name: str, names: Iterable[str]) -> str:
     """The tail of an error about an unknown name: the nearest one, or the whole list."""
-    names = list(islice(names, MOST_NAMES))  # they may come from a file, and comparing them takes time
+    names = list(names)
     lowered = {name.lower(): name for name in names}
     if nearest := difflib.get_close_matches(name.lower(), lowered, n=1):
         return f"; did you mean '{lowered[nearest[0]]}'?"

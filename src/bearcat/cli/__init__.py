@@ -135,28 +135,25 @@ def _top(version: Annotated[bool, Option("--version", help="Print the version an
 
 def takes(kind: type[Request]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command an option for each field of its `request`."""
-    hints = get_type_hints(kind)
-
-    def parameter(field: dataclasses.Field[Any]) -> inspect.Parameter:
+    hints, options = get_type_hints(kind), list[inspect.Parameter]()
+    for field in dataclasses.fields(kind):
         hint, about, text = hints[field.name], field.metadata, field.metadata["help"]
         value: Any = bool if hint is bool else Names if hint == tuple[str, ...] else str | None
         if value == str | None and field.default not in (None, ""):
             text += f"  [default: {field.default}]"
         flag = about["flag"] or f"--{field.name.replace('_', '-')}"
         option = Option(flag, metavar=about["metavar"] or None, help=text)
-        default = False if hint is bool else None
-        return inspect.Parameter(field.name, KEYWORD_ONLY, default=default, annotation=Annotated[value, option])
-
-    fields = {field.name: parameter(field) for field in dataclasses.fields(kind)}
+        default, typed = False if hint is bool else None, Annotated[value, option]
+        options.append(inspect.Parameter(field.name, KEYWORD_ONLY, default=default, annotation=typed))
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(**values: Any) -> None:
-            command(request=kind.of(**{name: values.pop(name) for name in fields}), **values)
+            command(request=kind.of(**{option.name: values.pop(option.name) for option in options}), **values)
 
         arguments = inspect.signature(command, eval_str=True).parameters.values()
         others = [argument.replace(kind=KEYWORD_ONLY) for argument in arguments if argument.name != "request"]
-        parameters = [*others, *fields.values()]
+        parameters = [*others, *options]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
