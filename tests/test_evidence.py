@@ -78,3 +78,19 @@ def test_counts_beside_the_tables_are_those_of_the_runs():
     assert sum(plain == calibrated for plain, calibrated in pairs) == 26
     unbounded = [row["temperature"] for row in cwru if row["method"] == "CAT*-Temperature, unbounded"]
     assert round(float(np.median(unbounded)), 1) == 0.2
+
+
+def test_where_unimores_temperature_is_at_its_bound_the_teacher_is_at_chance_on_the_source():
+    rows = [row for row in evidence_tables.read_replication() if row["dataset"] == "unimore" and row["input"] != "time"]
+    at = {(row["task"], row["seed"]): row["target_ece"] for row in rows if row["method"] == "AT*"}
+    runs = [row for row in rows if row["method"] == "CAT*-Temperature"]
+    assert sum(row["source_accuracy"] < 0.4 for row in runs) == 36
+    bound, others = ([row for row in runs if row["at_bound"] == flag] for flag in (1, 0))
+    assert {row["temperature"] for row in bound} == {100}
+    assert {round(100 * row["source_accuracy"]) for row in bound} == {33, 34, 36}
+    groups = [row for row in bound if not row["collapsed"]], [row for row in bound if row["collapsed"]], others
+    assert [len(group) for group in groups] == [19, 4, 67]
+    calibrated = [np.mean([row["target_ece"] for row in group]) for group in groups]
+    plain = [np.mean([at[row["task"], row["seed"]] for row in group]) for group in groups]
+    assert [f"{100 * error:.1f}" for error in calibrated] == ["30.6", "0.7", "22.4"]
+    assert [f"{100 * error:.1f}" for error in (plain[0], plain[2])] == ["30.0", "29.6"]

@@ -45,17 +45,12 @@ print(row_identity(Gap()), row_identity(loss_of(distance)))
 """
 
 
-@pytest.fixture
-def code(tmp_path: Path) -> Path:
-    """A user's folder: a script with a loss of its own, which imports a helper."""
-    folder = tmp_path / "mine"
-    folder.mkdir()
+def test_a_plug_in_is_named_by_its_source_and_by_what_it_imports(tmp_path):
+    code = tmp_path / "mine"
+    code.mkdir()
     for name, text in {"losses.py": LOSS, "gaps.py": HELPER, "command.py": COMMAND}.items():
-        (folder / name).write_text(text)
-    return folder
+        (code / name).write_text(text)
 
-
-def test_a_plug_in_is_named_by_its_source_and_by_what_it_imports(code, tmp_path):
     def identity(folder: Path = code) -> tuple[str, str]:
         """Of a class, and of a loss made of a function."""
         of_class, of_function = python(folder / "command.py", folder=tmp_path).split()[:2]
