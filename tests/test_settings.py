@@ -65,7 +65,7 @@ def test_texts_and_values_make_the_same_request():
         (AdaptRequest, "epochs", 0, "--epochs"), (AdaptRequest, "seed", -1, "--seed"),
         (WatchRequest, "jobs", -1, "--jobs"),
         (DiagnoseRequest, "rate", "fast", "a number"), (DiagnoseRequest, "rate", float("nan"), "--rate"),
-        (DiagnoseRequest, "mounting", "soft", "--mounting"),
+        (DiagnoseRequest, "mounting", "soft", "'mounting' must be rigid or flexible"),
         (DiagnoseRequest, "group", 3, "--group"),
     ],
 )  # fmt: skip

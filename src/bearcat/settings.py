@@ -25,7 +25,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from bearcat.errors import RANGES, InputError, check_range, naming_place, suggest
 
@@ -116,7 +116,7 @@ def from_plain(kind: Any, value: Any, name: str = "the value", given: bool = Fal
             with contextlib.suppress(ValueError):
                 return from_plain(other, value, name, given)
         return from_plain(first, value, name, given)
-    if origin is typing.Literal and value in arguments:
+    if origin is Literal and value in arguments:
         return value
     if dataclasses.is_dataclass(kind) and isinstance(kind, type) and (given or isinstance(value, Mapping)):
         return _read_dataclass(kind, value, name, given)
@@ -139,7 +139,7 @@ def from_plain(kind: Any, value: Any, name: str = "the value", given: bool = Fal
     elif isinstance(value, str) and kind in (int, float, Path):
         with contextlib.suppress(ValueError):
             return kind(value)
-    needed = {typing.Literal: " or ".join(map(str, arguments)), tuple: "a list like a,b"}.get(origin)
+    needed = {Literal: " or ".join(filter(None, map(str, arguments))), tuple: "a list like a,b"}.get(origin)
     needed = needed or DESCRIBED.get(kind, "a table")
     raise InputError(f"'{name}' must be {needed}, not {value!r:.40}")
 
@@ -162,10 +162,9 @@ MANY = "; repeat for more"
 PRIOR = 0.3  # share of recordings that are of a faulty bearing, where nobody says another
 
 
-def option(default: Any, text: str, metavar: str = "", flag: str = "", choices: tuple[str, ...] = ()) -> Any:
+def option(default: Any, text: str, metavar: str = "", flag: str = "") -> Any:
     """A field with its help; a field of a number has the range of its name in RANGES, if there is one."""
-    about = {"help": text, "metavar": metavar or "|".join(choices), "flag": flag, "choices": choices}
-    return dataclasses.field(default=default, metadata=about)
+    return dataclasses.field(default=default, metadata={"help": text, "metavar": metavar, "flag": flag})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,9 +176,7 @@ class Request:
         """The request with these values, which may be texts; InputError names the field of a wrong one."""
         request = override(cls(), {name: value for name, value in values.items() if value is not None})
         for field in dataclasses.fields(cls):
-            value, choices = getattr(request, field.name), field.metadata["choices"]
-            if choices and value and value not in choices:
-                raise InputError(f"unknown choice '{value}'{suggest(value, choices)}", field.name)
+            value = getattr(request, field.name)
             if field.name in RANGES and isinstance(value, int | float):
                 check_range(field.name, value, field=field.name)
         return request
@@ -198,8 +195,8 @@ class SignalRequest(Request):
 class PointRequest(SignalRequest):
     """What diagnosing and watching have in common."""
 
-    channels: str | None = option(
-        None, "Channels are axes of one bearing, or of several bearings.", choices=("together", "apart")
+    channels: Literal["together", "apart"] | None = option(
+        None, "Channels are axes of one bearing, or of several bearings.", "together|apart"
     )
     prior: float = option(PRIOR, "Share of recordings that are faulty.", "SHARE")
     trust_speed: bool = option(False, "Keep the stated speed where the signal contradicts it.")
@@ -214,7 +211,9 @@ class DiagnoseRequest(PointRequest):
     alarm: tuple[str, ...] = option((), "This class is an alarm" + MANY + ".  [default: all but healthy]", "CLASS")
     unit: str | None = option(None, "Unit of the samples: g, m/s², mm/s, …", "UNIT")
     group: int | None = option(None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.", "1|2")
-    mounting: str | None = option(None, "Mounting of the machine, for ISO 20816-3.", choices=("rigid", "flexible"))
+    mounting: Literal["rigid", "flexible"] | None = option(
+        None, "Mounting of the machine, for ISO 20816-3.", "rigid|flexible"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
