@@ -86,7 +86,8 @@ def load(
     """
     from bearcat.data import Preparation, cache_folder, cached_windows, open_dataset
 
-    dataset = open_dataset(str(data), None if root is None else Path(root), settings)
+    texts = {name: str(value) for name, value in (settings or {}).items()}
+    dataset = open_dataset(str(data), None if root is None else Path(root), texts)
     catalogue = dataset.catalogue().only(domains)
     windows = cached_windows(catalogue, Preparation("time", window, stride, rate), cache_folder())
     labels = np.array([recording.label or "" for recording in windows.recordings])

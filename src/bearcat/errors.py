@@ -156,8 +156,6 @@ def check_range(name: str, value: float | None, place: str = "", field: str | No
 
 def shown(text: str) -> str:
     """The text with every character that is not printed as its escape: controls, line ends, bytes that are no UTF-8."""
-    if text.isprintable():
-        return text
     return "".join(char if char.isprintable() or char in SPACES else _escape(char) for char in text)
 
 

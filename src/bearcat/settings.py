@@ -61,11 +61,10 @@ def _read_fields(kind: Any, table: Mapping[str, Any], given: bool) -> dict[str, 
 
 def find_name(name: str, table: Iterable[str], what: str) -> str:
     """The entry of a table called so, in any case; the nearest is suggested if there is none."""
-    names = list(table)
-    for entry in names:
-        if entry.lower() == name.lower():
-            return entry
-    raise InputError(f"unknown {what} '{name}'{suggest(name, names)}")
+    names = {entry.lower(): entry for entry in table}
+    if name.lower() not in names:
+        raise InputError(f"unknown {what} '{name}'{suggest(name, names.values())}")
+    return names[name.lower()]
 
 
 def from_text(text: str, table: Mapping[str, Callable[[], Settings]], what: str) -> Settings:

@@ -112,12 +112,13 @@ def report(
         from bearcat.deploy import diagnose as run
         from bearcat.report.pages import read_results, write_recordings_page
 
-        diagnoses = read_results(place) if written else run([place], request=request)
-        problems = [f"{name}: {problem}" for name, problem in diagnoses.problems.items()]
-        if len(problems) == len(diagnoses):
-            raise InputError(problems[0] if problems else f"{path}: holds no results; diagnose some recordings first")
-        for problem in problems:
-            print_note(problem, "problem")
+        if (place / "record.json").exists():
+            raise InputError(f"{path}: is a run of adapt, whose page is {place / 'report.html'}")
+        diagnoses = (read_results(place) if written else run([place], request=request)).usable()
+        if not diagnoses:
+            raise InputError(f"{path}: holds no results; diagnose some recordings first")
+        for name, problem in diagnoses.problems.items():
+            print_note(f"{name}: {problem}", "problem")
         write_recordings_page(diagnoses, out, place.resolve().name if place.is_dir() else place.stem)
         summary = diagnoses.summary
     print_lines(summary, f"All of it on one page: {out}")
