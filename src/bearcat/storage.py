@@ -75,8 +75,11 @@ def read_regular(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """The value in a file; ValueError where it is not JSON."""
-    return json.loads(read_regular(path))
+    """The value in a file; ValueError where it is not JSON, or nested too deeply."""
+    try:
+        return json.loads(read_regular(path))
+    except RecursionError as error:
+        raise ValueError(f"{path}: is nested too deeply") from error
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -6,5 +6,5 @@
     python -m tests.golden         # lists what differs, bit for bit; tests/test_golden.py allows for other processors
     python -m tests.golden make    # writes the results anew
 
-What changed on purpose since v0.3 was written in value by value; docs/upgrade.md and CHANGELOG.md say what and why.
+What changed on purpose since v0.3 was written in value by value; the commit that changed a value says why.
 """
