@@ -1,10 +1,10 @@
-"""Trains the runs behind the tables of docs/results.md and writes one line per run.
+"""Writes one line for each run behind the tables of docs/results.md.
 
-    BEARCAT_DATA=data python benchmarks/evidence.py plant specimens conditions --device cuda --out runs.jsonl
-    python benchmarks/evidence_tables.py runs.jsonl      # then: docs/results.json and the tables
+    BEARCAT_DATA=data bearcat bench run grids/plant-shaped.toml          # also physics.toml and specimen.toml
+    BEARCAT_DATA=data python benchmarks/evidence.py plant specimens conditions --out runs.jsonl
+    python benchmarks/evidence_tables.py runs.jsonl                       # then: docs/results.json and the tables
 
-The paper's protocol is grids/replication.toml, trained by `bearcat bench run`. Seed by seed, so that results are
-comparable whenever time runs out: the same command goes on, and several processes share the store.
+The paper's protocol is grids/replication.toml.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+from recording_scores import witness_scores
+
+from bearcat.adaptation import Library
+from bearcat.bench import identify, open_store, results
+from bearcat.bench.grid import plan, read_grid
 
 GRIDS = Path(__file__).resolve().parents[1] / "grids"
 CELL = ("part", "dataset", "input", "task", "method", "seed")
@@ -33,8 +37,6 @@ def cell(part: str, spec: Any) -> dict[str, Any]:
 
 def line_of(names: dict[str, Any], result: Any) -> dict[str, Any]:
     """What is kept of a run."""
-    from recording_scores import witness_scores
-
     record = result.record
     target = {name: value for name, value in asdict(record.scores.target).items() if value is not None}
     expected = record.estimates.expected
@@ -65,39 +67,25 @@ def read_lines(paths: Sequence[Path]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def train(part: str, seed: int, device: str) -> list[dict[str, Any]]:
-    """The lines of the runs of a part with this seed, which are trained where they are missing."""
-    import torch
-
-    from bearcat.adaptation import Library
-    from bearcat.bench import Execution, execute, identify, in_stacks, open_store, results
-    from bearcat.bench.grid import plan, read_grid
-
-    store, lines = open_store(STORE, create=True), list[dict[str, Any]]()
-    specs = [spec for spec in plan(read_grid(GRIDS / f"{PARTS[part]}.toml")) if spec.seed == seed]
-    for data, group in groupby(specs, key=lambda spec: spec.data):
-        planned, library = list(group), Library()  # which keeps the data of one dataset
-        runs = identify(planned, store, library)
-        execution = Execution(store, runs, library, partial(print, flush=True))
-        execute(execution, partial(in_stacks, device=torch.device(device)))
-        finished = {result.folder.name: result for result in results(runs, store)[0]}
-        known = [(spec, finished.get(run.identity)) for spec, run in zip(planned, runs, strict=True)]
-        lines += [line_of(cell(part, spec), result) for spec, result in known if result is not None]
-        print(f"{part}, {data}, seed {seed}: {len(finished)} of {len(runs)} runs", flush=True)
-    return lines
+def lines_of(part: str) -> list[dict[str, Any]]:
+    """The lines of the finished runs of a part."""
+    store = open_store(STORE)
+    library = Library(remembered=store.fingerprints())
+    specs = plan(read_grid(GRIDS / f"{PARTS[part]}.toml"), None, library)
+    runs = identify(specs, store, library)
+    finished = {result.folder.name: result for result in results(runs, store)[0]}
+    print(f"{part}: {len(finished)} of {len(runs)} runs")
+    known = [(spec, finished.get(run.identity)) for spec, run in zip(specs, runs, strict=True)]
+    return [line_of(cell(part, spec), result) for spec, result in known if result is not None]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--out", type=Path, default=Path("runs.jsonl"), help="lines are appended")
-    parser.add_argument("--device", default="cpu")
     chosen = parser.parse_args()
-    for seed in range(5):
-        for part in chosen.parts:
-            lines = train(part, seed, chosen.device)
-            with chosen.out.open("a", encoding="utf-8") as file:
-                file.writelines(f"{json.dumps(line)}\n" for line in lines)
+    with chosen.out.open("a", encoding="utf-8") as file:
+        file.writelines(f"{json.dumps(line)}\n" for part in chosen.parts for line in lines_of(part))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Fits the coefficients that fuse witnesses into one diagnosis, and reports them on benches left out of the fit.
+"""Fits the coefficients that fuse witnesses into one diagnosis, on all benches and with benches left out.
 
     python benchmarks/fusion.py ../shared/data --evidence evidence.json --jobs 2      # reads the recordings, once
     BEARCAT_DATA=../shared/data bearcat bench run grids/fusion.toml --store STORE     # networks for the fit
@@ -7,8 +7,7 @@
 The last writes src/bearcat/diagnosis/fusion.json. Witnesses without a network are fitted on recordings: cuts of 2.5 s
 of CWRU and HIT-SM, IMS's healthy first half and the last day of its bearing 1, simulated machines, alone and in groups
 of one machine. Those with a network are fitted on what networks said of target recordings in the runs of the store.
-Benches count alike. The general model judges a bench by weights made without it, in the fit as in the report. Simulated
-machines of the fit are none that is reported on.
+Benches count alike. The general model judges a bench by weights made without it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ import numpy as np
 from diagnose import recordings as bench_recordings
 from diagnose import simulated
 from numpy.typing import NDArray
-from recording_scores import calibration_error
 
 from bearcat.adaptation import Library
 from bearcat.bench import identify, open_store, results
@@ -37,7 +35,7 @@ from bearcat.data.recording import Recording, parts_of
 from bearcat.data.simulate import Simulated
 from bearcat.deploy import in_processes
 from bearcat.diagnosis.decision import HEALTHY, REFUSE
-from bearcat.diagnosis.fusion import FEATURES, GeneralEvidence, Witnesses, fuse, names_of, state_of_class
+from bearcat.diagnosis.fusion import FEATURES, GeneralEvidence, Witnesses, names_of, state_of_class
 from bearcat.diagnosis.physics import COEFFICIENTS, FEWEST, LINELESS, ONE, PhysicsEvidence, known_baseline, score
 from bearcat.diagnosis.quality import Channel
 from bearcat.diagnosis.signal import observe
@@ -260,26 +258,6 @@ def with_network(lines: str) -> str:
     return "+".join(name for name in FEATURES if name in names)
 
 
-def report(examples: Sequence[Example], witnesses: str, coefficients: Mapping[str, Mapping[str, float]]) -> str:
-    """A row of the table: recordings right, faults called healthy, healthy called faulty, ECE, log-likelihood."""
-    plain = witnesses.removesuffix("+baseline")
-    own = restricted(examples, plain)
-    own = beside(own) if plain != witnesses else own
-    if not own:
-        return ""
-    found = [fuse(each.witnesses, coefficients) for each in own]
-    said = np.array([max(each, key=lambda state: each[state]) for each in found])
-    truth = np.array([each.state for each in own])
-    sure = np.array([max(each.values()) for each in found])
-    likelihood = np.mean([np.log(max(each.get(state, 0.0), 1e-6)) for each, state in zip(found, truth, strict=True)])
-    faulty = truth != HEALTHY
-    missed, false = (said[faulty] == HEALTHY).sum(), (said[~faulty] != HEALTHY).sum()
-    return (
-        f"| {witnesses} | {(said == truth).sum()} of {len(truth)} | {missed} of {faulty.sum()} |"
-        f" {false} of {(~faulty).sum()} | {100 * (calibration_error(sure, said == truth) or 0):.1f} | {likelihood:.3f} |"
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="holds cwru, hit-sm and ims; reads the recordings")
@@ -298,19 +276,7 @@ def main() -> None:
     for name, benches in LEFT_OUT.items():
         outside = partial(filter, lambda each, benches=benches: each.bench not in benches)
         left_out[name] = fitted(list(outside(signals)), list(outside(runs)))
-    for bench in ("cwru", "hit-sm", "ims", "simulated"):
-        known = left_out.get(bench, everything)
-        title = "left out" if bench in left_out else "in the fit"
-        print(
-            f"\n{bench} ({title})\n\n| witnesses | right | faults called healthy | healthy called faulty | ECE | log |"
-        )
-        print("|---|---|---|---|---|---|")
-        for name in (*LINES, "network", *map(with_network, LINES)):
-            if name in known:
-                own = [each for each in (runs if "network" in name else signals) if each.bench == bench]
-                if row := report(own, name, known):
-                    print(row)
-    print(f"\n{json.dumps(everything, indent=1)}")
+    print(json.dumps(everything, indent=1))
     if chosen.write:
         content = {
             "made_by": "python benchmarks/fusion.py --evidence FILE --store STORE --write",

@@ -79,7 +79,7 @@ def ready(runs: int) -> Iterator[Callable[[], None]]:
     from bearcat.cat.algorithm import train_step
     from bearcat.cat.networks import predict
     from bearcat.cat.state import begin
-    from bearcat.cat.teacher import SelfTraining, calibrate, copy_of, set_thresholds
+    from bearcat.cat.teacher import SelfTraining, copy_of, set_thresholds, update_calibration
     from bearcat.fast.device import Feed, Recorder, torch_settings
     from bearcat.fast.stacked import path_of
 
@@ -88,7 +88,7 @@ def ready(runs: int) -> Iterator[Callable[[], None]]:
     path = path_of(state.student)
     with torch_settings(state.precision, device()):
         state.epoch = trained.schedule.epochs
-        calibrate(state, trained.calibration)
+        update_calibration(state, trained.calibration)
         state.teacher = copy_of(state.student)
         set_thresholds(trained.find(SelfTraining), state, predict(state.teacher, state.batches.target_train)[0])
         feed, recorder = Feed(state.batches), Recorder(device(), True)

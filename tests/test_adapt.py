@@ -109,7 +109,7 @@ def test_two_sources_adapt_to_a_third_machine_without_labels_and_every_choice_is
     words += ["--target", "=fan", "--out", out]
     result = bearcat(*words, pictures=False)
     assert result.returncode == 0, result.stderr
-    assert "no labels" in result.stdout
+    assert "no target labels" in result.stdout
     record = json.loads((out / "record.json").read_text())
     assert record["scores"]["target"] is record["reliability"]["target"] is None
     rows = {(row["label"], row["recording"].partition("#")[0]) for row in rows_of(out / "predictions.csv")}

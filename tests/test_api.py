@@ -5,14 +5,11 @@ from __future__ import annotations
 import io
 import json
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import bearcat
-from bearcat.adaptation.run import Adaptation
 from bearcat.data import open_dataset
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.decision import PhysicsCheck
@@ -22,10 +19,9 @@ from tests.test_adapt import page_of
 BEARING = "balls=8,ball=6.75,pitch=28.5"
 
 
-def adapt(*places: Path, **words: Any) -> Adaptation:
-    """Adapts; every class of the source is known from one recording, of which a Python warning warns."""
-    with pytest.warns(UserWarning, match="single recording"):
-        return bearcat.adapt(*places, **{"window": 1024, "device": "cpu"} | words)
+# Every class of the source is known from one recording.
+pytestmark = pytest.mark.filterwarnings("ignore:.*single recording")
+SHORT = {"window": 1024, "device": "cpu"}
 
 
 def test_adapting_two_folders_returns_a_result_and_prints_nothing(tmp_path):
@@ -38,7 +34,9 @@ def test_adapting_two_folders_returns_a_result_and_prints_nothing(tmp_path):
     (tmp_path / "known" / "notes.csv").write_text("nothing to do with it\n")
     output, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(output), redirect_stderr(errors):
-        adapted = adapt(tmp_path / "known" / "pump-A", tmp_path / "new" / "pump-B", out=tmp_path / "out", epochs=4)
+        adapted = bearcat.adapt(
+            tmp_path / "known" / "pump-A", tmp_path / "new" / "pump-B", out=tmp_path / "out", epochs=4, **SHORT
+        )  # fmt: skip
     assert (output.getvalue(), errors.getvalue()) == ("", "")
     assert adapted.record.settings.sources == ("pump-A",)
     recordings, text = adapted.recordings, repr(adapted)
@@ -70,7 +68,7 @@ def test_physics_that_contradicts_the_model_refuses_it_everywhere(tmp_path):
         for number, place in enumerate(places):
             place.mkdir(parents=True, exist_ok=True)
             np.savez(place / f"{entry.label}.npz", x=np.roll(entry.read().signal, 500 * number), fs=16_000.0)
-    adapted = adapt(source, target, out=tmp_path / "out", epochs=20, bearing=BEARING)
+    adapted = bearcat.adapt(source, target, out=tmp_path / "out", epochs=20, bearing=BEARING, **SHORT)
     (inner,) = [diagnosis for diagnosis in adapted.recordings if diagnosis.recording.endswith("inner-1.npz")]
     assert (inner.nearest, inner.state, inner.physics.state) == ("outer", "inner race", "inner race")
     assert inner.decision.action == "alarm"  # a refused model does not count where lines speak

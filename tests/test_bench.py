@@ -184,6 +184,8 @@ def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, comman
     few = "12 training windows are fewer than a batch of 64"
     assert results(site.specs, site.store)[1][0].reason.startswith(f"failed: {few}")
     assert "fewer than a batch of 5000" in site.store.state(site.specs[4].identity).detail
+    failure = site.store.folder(site.specs[4].identity) / "failure.json"
+    assert json.loads(failure.read_text())["traceback"].startswith("Traceback")
     status, output, errors = command("bench", "status", *site.words()[2:])
     assert (status, "8 cells: 2 done, 6 failed" in output) == (0, True)
     assert f"failed: source-only, c→b, time, seed 0: {few}" in errors

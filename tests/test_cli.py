@@ -46,7 +46,6 @@ def test_missing_files_are_named_and_the_status_is_2(tmp_path, command):
         ("diagnose", "FILES"),
         ("dignose", "dignose"),
         ("diagnose . --rmp 1", "--rmp"),
-        ("diagnose . --rpm 1 --rpm 2", "give it once"),
         ("data check simulated --channel x", "unknown setting 'channel'"),
         ("data check . --bearing nonsense", "bearing 'nonsense'"),
         ("data show simulated --domain 0", "two domains"),

@@ -90,7 +90,6 @@ def test_without_a_target_the_source_alone_is_learnt_from(shift):
         ({}, {"y": np.full(90, -1), "sample_domain": np.ones(90)}, "row 0 .* masked"),
         ({}, {"X": np.eye(12, 80), "y": np.arange(12)}, "leave none to calibrate"),
         ({}, {"sample_domain": np.ones((60, 80))}, "should be a 1d array"),
-        ({"batch_size": 0}, {}, "batch must be a whole number from 1 on"),
         ({}, {"groups": ["a"] * 89}, "groups"),
     ],
 )  # fmt: skip

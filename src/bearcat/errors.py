@@ -1,4 +1,4 @@
-"""Errors that a user is meant to read, or that come from a user's own code; ranges of numbers; escapes of texts.
+"""Errors that a user is meant to read; ranges of numbers; escapes of texts.
 
 Ranges are wider than any machine, and narrow enough that nothing computed from them overflows. Names of files,
 machines, labels and classes come from strangers: a terminal acts on control characters, a spreadsheet on formulas.
@@ -8,31 +8,21 @@ bearcat.errors.InputError: monday.wav: the speed of the shaft must be between 0.
 >>> raise InputError(f"unknown domain 'laod1'{suggest('laod1', ['load0', 'load1'])}")
 >>> shown("pump\\x1b[2J.wav")
 'pump\\\\x1b[2J.wav'
->>> raised_in(error)  # "my_loss.py, line 12", if it came from a user's file
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-import math
-import os
-import re
-import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
-MOST_NAMES, LISTED, LONGEST_NAME = 1000, 50, 80  # compared with a wrong one, listed instead; characters shown of one
+LISTED = 50  # names at most, where none is near
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet computes
-UNSEEN = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff]")  # that JSON would let through
-PACKAGE, INSTALLED = Path(__file__).parent, {"site-packages", "dist-packages"}
-STANDARD = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
 SPACES = "\u00a0\u202f\u2009"  # which are not printable for Python, but stand in texts
 
 
@@ -76,44 +66,19 @@ def naming_place(place: object) -> Iterator[None]:
         raise InputError(f"{place}: {error}", error.field, error.readable) from error
 
 
-def is_own_file(path: Path) -> bool:
-    """Whether a file is a user's: neither of this package, nor of Python, nor of an installed package."""
-    foreign = INSTALLED & {*path.parts} or any(path.is_relative_to(folder) for folder in (PACKAGE, *STANDARD))
-    return path.exists() and not foreign
-
-
-def raised_in(error: BaseException) -> str | None:
-    """The last line of a user's own file on the way from this package to an error: "my_loss.py, line 12"."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [number for number, frame in enumerate(frames) if Path(frame.filename).is_relative_to(PACKAGE)]
-    of_user = [frame for frame in frames[min(ours, default=0) :] if is_own_file(Path(frame.filename))]
-    return f"{os.path.relpath(of_user[-1].filename)}, line {of_user[-1].lineno}" if of_user else None
-
-
 def error_sentence(error: BaseException) -> str:
-    """An error in one line; of one that came from a user's own file, where."""
+    """An error in one line."""
     text = (str(error).splitlines() or [""])[0]
-    if isinstance(error, InputError):
-        return text
-    line = raised_in(error)
-    return f"{'' if line is None else f'{line}: '}{type(error).__name__}: {text}"
-
-
-def traceback_text(error: BaseException) -> str:
-    """The traceback, as Python prints it."""
-    return "".join(traceback.format_exception(error))
+    return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"
 
 
 def suggest(name: str, names: Iterable[str]) -> str:
-    """The tail of an error about an unknown name: those that begin with it, the nearest one, or the whole list."""
-    names = list(islice(names, MOST_NAMES))  # they may come from a file, and comparing them takes time
-    lowered = {name.lower(): name for name in names if len(name) <= LONGEST_NAME}
-    longer = [full for short, full in lowered.items() if len(name) > 1 and short.startswith(name.lower())]
-    if len(longer) > 2:
-        return f"; did you mean {', '.join(longer[:LISTED])}?"
-    if nearest := difflib.get_close_matches(name[: 2 * LONGEST_NAME].lower(), lowered, n=1, cutoff=0.6):
+    """The tail of an error about an unknown name: the nearest one, or the whole list."""
+    names = list(names)
+    lowered = {name.lower(): name for name in names}
+    if nearest := difflib.get_close_matches(name.lower(), lowered, n=1):
         return f"; did you mean '{lowered[nearest[0]]}'?"
-    listed = [name[:LONGEST_NAME] for name in names[:LISTED]] + ["…"] * (len(names) > LISTED)
+    listed = names[:LISTED] + ["…"] * (len(names) > LISTED)
     return f"; choose from {', '.join(listed)}" if names else ""
 
 
@@ -191,8 +156,6 @@ def check_range(name: str, value: float | None, place: str = "", field: str | No
 
 def shown(text: str) -> str:
     """The text with every character that is not printed as its escape: controls, line ends, bytes that are no UTF-8."""
-    if text.isprintable():
-        return text
     return "".join(char if char.isprintable() or char in SPACES else _escape(char) for char in text)
 
 
@@ -216,15 +179,10 @@ def from_csv_cell(text: str) -> str:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON that every reader takes: null for NaN and infinities, escapes for what a terminal obeys."""
-    text = json.dumps(without_nan(value), ensure_ascii=False, indent=indent, allow_nan=False)
-    return UNSEEN.sub(lambda character: json.dumps(character[0])[1:-1], text)
+    """JSON that every reader takes, in ASCII, on which no terminal acts: null for NaN and infinities."""
+    return json.dumps(without_nan(value), indent=indent, allow_nan=False)
 
 
 def without_nan(value: Any) -> Any:
-    """The same with None for NaN and infinities, which JSON does not have."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {name: without_nan(item) for name, item in value.items()}
-    return [without_nan(item) for item in value] if isinstance(value, list | tuple) else value
+    """Plain values with None for NaN and infinities, which JSON does not have."""
+    return json.loads(json.dumps(value), parse_constant=lambda _: None)

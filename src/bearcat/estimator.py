@@ -26,9 +26,7 @@ from bearcat.errors import InputError
 from bearcat.methods import unadapted
 
 MASKED = ("-1", "-1.0", "nan")  # skada's labels of windows without one, as text
-# What scikit-learn's metadata routing passes on, if it is switched on.
-FIT = dict.fromkeys(("sample_domain", "groups"), True)
-PREDICT = dict.fromkeys(("sample_domain", "allow_source"), True)
+PREDICT = dict.fromkeys(("sample_domain", "allow_source"), True)  # what metadata routing passes on, if it is on
 
 
 @dataclass(eq=False, repr=False)
@@ -51,7 +49,7 @@ class CATClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     cat_ : the CAT that was trained: network, curves, calibration, notes.
     """
 
-    __metadata_request__fit: ClassVar[dict[str, bool]] = FIT
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"sample_domain": True, "groups": True}
     __metadata_request__predict: ClassVar[dict[str, bool]] = PREDICT
     __metadata_request__predict_proba: ClassVar[dict[str, bool]] = PREDICT
     __metadata_request__score: ClassVar[dict[str, bool]] = PREDICT

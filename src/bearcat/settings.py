@@ -25,12 +25,13 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from bearcat.errors import RANGES, InputError, check_range, naming_place, suggest
 
 Settings = TypeVar("Settings")
 _hints = functools.cache(typing.get_type_hints)  # which evaluates the texts anew each time
+DESCRIBED = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
 
 
 def pairs(texts: Iterable[str]) -> dict[str, str]:
@@ -44,39 +45,26 @@ def pairs(texts: Iterable[str]) -> dict[str, str]:
     return table
 
 
-def override(settings: Settings, given: Mapping[str, Any], what: str = "setting") -> Settings:
-    """A copy with these fields changed, whose values may be texts, lists and tables.
-
-    InputError names an unknown or wrong one, and `what` fields are called.
-    """
-    return dataclasses.replace(settings, **_read_fields(type(settings), given, True, what))  # type: ignore[type-var]
+def override(settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """A copy with these fields changed, whose values may be texts, lists and tables; InputError names a wrong one."""
+    return dataclasses.replace(settings, **_read_fields(type(settings), given, True))  # type: ignore[type-var]
 
 
-def _read_fields(kind: Any, table: Mapping[str, Any], given: bool, what: str = "setting") -> dict[str, Any]:
+def _read_fields(kind: Any, table: Mapping[str, Any], given: bool) -> dict[str, Any]:
     """Fields of a dataclass from a table that a person has `given`, or a program."""
-    hints, read = _hints(kind), dict[str, Any]()
-    names = [field.name for field in dataclasses.fields(kind)]
-    for name, value in table.items():
-        if name not in names:
-            if given:
-                raise InputError(f"unknown {what} '{name}'{suggest(name, names)}")
-            continue
-        try:
-            read[name] = from_plain(hints[name], value, name if given else f"'{name}'", given)
-        except ValueError as error:
-            if not given or isinstance(error, InputError):  # of a table, which names its own entry
-                raise
-            raise InputError(f"{what} '{name}': '{value}' is not {_described(hints[name])}") from error
-    return read
+    hints, names = _hints(kind), [field.name for field in dataclasses.fields(kind)]
+    for name in table:
+        if given and name not in names:
+            raise InputError(f"unknown setting '{name}'{suggest(name, names)}")
+    return {name: from_plain(hints[name], table[name], name, given) for name in names if name in table}
 
 
 def find_name(name: str, table: Iterable[str], what: str) -> str:
     """The entry of a table called so, in any case; the nearest is suggested if there is none."""
-    names = list(table)
-    for entry in names:
-        if entry.lower() == name.lower():
-            return entry
-    raise InputError(f"unknown {what} '{name}'{suggest(name, names)}")
+    names = {entry.lower(): entry for entry in table}
+    if name.lower() not in names:
+        raise InputError(f"unknown {what} '{name}'{suggest(name, names.values())}")
+    return names[name.lower()]
 
 
 def from_text(text: str, table: Mapping[str, Callable[[], Settings]], what: str) -> Settings:
@@ -108,14 +96,14 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: Any, value: Any, name: str = "the value", given: bool = False) -> Any:
-    """A value of this type from what JSON or TOML holds of it; ValueError names what does not fit.
+    """A value of this type from what JSON or TOML holds of it; InputError names what does not fit.
 
     Of a dataclass, missing entries have its defaults. Where a program wrote the value, entries that the dataclass does
     not know are left out. Where a person has `given` it they are refused, numbers may be texts, and a text may stand
     for a table with the first field alone.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if given and kind in (str, int, float, bool, Path) and not isinstance(value, Mapping | list | tuple):
+    if given and kind in DESCRIBED and not isinstance(value, Mapping | list | tuple):
         value = str(value)
     if kind is Any or (type(value) is (origin or kind) and origin is not tuple):
         return value
@@ -127,7 +115,7 @@ def from_plain(kind: Any, value: Any, name: str = "the value", given: bool = Fal
             with contextlib.suppress(ValueError):
                 return from_plain(other, value, name, given)
         return from_plain(first, value, name, given)
-    if origin is typing.Literal and value in arguments:
+    if origin is Literal and value in arguments:
         return value
     if dataclasses.is_dataclass(kind) and isinstance(kind, type) and (given or isinstance(value, Mapping)):
         return _read_dataclass(kind, value, name, given)
@@ -145,11 +133,14 @@ def from_plain(kind: Any, value: Any, name: str = "the value", given: bool = Fal
         return {str(key): from_plain(arguments[1], item, f"{name} of '{key}'", given) for key, item in value.items()}
     elif kind is float and type(value) is int:
         return float(value)
-    elif isinstance(value, str) and kind is bool and value.lower() in ("true", "false"):
-        return value.lower() == "true"
+    elif kind is bool and str(value).lower() in ("true", "false"):
+        return str(value).lower() == "true"
     elif isinstance(value, str) and kind in (int, float, Path):
-        return kind(value)
-    raise ValueError(f"{name} cannot be {value!r:.40}")
+        with contextlib.suppress(ValueError):
+            return kind(value)
+    needed = {Literal: " or ".join(filter(None, map(str, arguments))), tuple: "a list like a,b"}.get(origin)
+    needed = needed or DESCRIBED.get(kind, "a table")
+    raise InputError(f"'{name}' must be {needed}, not {value!r:.40}")
 
 
 def _read_dataclass(kind: Any, value: Any, name: str, given: bool) -> Any:
@@ -166,44 +157,25 @@ def _read_dataclass(kind: Any, value: Any, name: str, given: bool) -> Any:
         return kind(**read)
 
 
-def _described(kind: Any) -> str:
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
-    if typing.get_origin(kind) is Mapping or dataclasses.is_dataclass(kind):
-        return "a table"
-    if typing.get_origin(kind) is typing.Literal:
-        return " or ".join(map(str, typing.get_args(kind)))
-    arguments = [argument for argument in typing.get_args(kind) if argument not in (type(None), ...)]
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        return " or ".join(map(_described, reversed(arguments)))
-    if typing.get_origin(kind) is tuple:
-        return f"a list like a,b,c, where every part is {_described(arguments[0])}"
-    return words.get(kind, f"a {kind}")
-
-
 MANY = "; repeat for more"
 PRIOR = 0.3  # share of recordings that are of a faulty bearing, where nobody says another
 
 
-def option(default: Any, text: str, metavar: str = "", flag: str = "", choices: tuple[str, ...] = ()) -> Any:
+def option(default: Any, text: str, metavar: str = "", flag: str = "") -> Any:
     """A field with its help; a field of a number has the range of its name in RANGES, if there is one."""
-    about = {"help": text, "metavar": metavar or "|".join(choices), "flag": flag, "choices": choices}
-    return dataclasses.field(default=default, metadata=about)
+    return dataclasses.field(default=default, metadata={"help": text, "metavar": metavar, "flag": flag})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """The base of all requests."""
 
-    what: ClassVar[str] = "setting"  # what a field is called in a sentence
-
     @classmethod
     def of(cls, **values: Any) -> Self:
         """The request with these values, which may be texts; InputError names the field of a wrong one."""
-        request = override(cls(), {name: value for name, value in values.items() if value is not None}, cls.what)
+        request = override(cls(), {name: value for name, value in values.items() if value is not None})
         for field in dataclasses.fields(cls):
-            value, choices = getattr(request, field.name), field.metadata["choices"]
-            if choices and value and value not in choices:
-                raise InputError(f"unknown choice '{value}'{suggest(value, choices)}", field.name)
+            value = getattr(request, field.name)
             if field.name in RANGES and isinstance(value, int | float):
                 check_range(field.name, value, field=field.name)
         return request
@@ -222,8 +194,8 @@ class SignalRequest(Request):
 class PointRequest(SignalRequest):
     """What diagnosing and watching have in common."""
 
-    channels: str | None = option(
-        None, "Channels are axes of one bearing, or of several bearings.", choices=("together", "apart")
+    channels: Literal["together", "apart"] | None = option(
+        None, "Channels are axes of one bearing, or of several bearings.", "together|apart"
     )
     prior: float = option(PRIOR, "Share of recordings that are faulty.", "SHARE")
     trust_speed: bool = option(False, "Keep the stated speed where the signal contradicts it.")
@@ -238,7 +210,9 @@ class DiagnoseRequest(PointRequest):
     alarm: tuple[str, ...] = option((), "This class is an alarm" + MANY + ".  [default: all but healthy]", "CLASS")
     unit: str | None = option(None, "Unit of the samples: g, m/s², mm/s, …", "UNIT")
     group: int | None = option(None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.", "1|2")
-    mounting: str | None = option(None, "Mounting of the machine, for ISO 20816-3.", choices=("rigid", "flexible"))
+    mounting: Literal["rigid", "flexible"] | None = option(
+        None, "Mounting of the machine, for ISO 20816-3.", "rigid|flexible"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,10 +26,12 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bearcat.errors import InputError, is_own_file
+from bearcat.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+INSTALLED = {"site-packages", "dist-packages"}  # folders of others' code
 
 
 @contextmanager
@@ -141,7 +143,8 @@ def _is_own(module: str, beside: str) -> bool:
     top = module.partition(".")[0]
     if top == "bearcat" or (top in sys.stdlib_module_names and top != "__main__"):
         return False
-    return top == beside.partition(".")[0] or ((file := _file(module)) is not None and is_own_file(file))
+    file = _file(module)
+    return top == beside.partition(".")[0] or (file is not None and not INSTALLED & {*file.parts})
 
 
 def _add_sources(module: str, sources: dict[str, str]) -> None:

@@ -15,6 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.commands import python
 
 ROOT = Path(__file__).parents[2]
@@ -79,23 +81,19 @@ def follow(page: Path, folder: Path, pictures: bool = True) -> None:
             assert_printed(text, printed)
 
 
-def test_cat_in_one_page_beats_source_only_and_draws_it(tmp_path):
-    printed = python(str(ROOT / "examples" / "cat_in_one_page.py"), folder=tmp_path)
-    assert_cat_gains(printed)
-    assert (tmp_path / "cat.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_the_notebook_runs(tmp_path):
-    cells = json.loads((ROOT / "examples" / "cat.ipynb").read_text(encoding="utf-8"))["cells"]
-    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    (tmp_path / "cells.py").write_text(code, encoding="utf-8")
-    assert_cat_gains(python(str(tmp_path / "cells.py"), folder=tmp_path))
-
-
-def assert_cat_gains(printed: str) -> None:
+@pytest.mark.parametrize("example", ["cat_in_one_page.py", "cat.ipynb"])
+def test_cat_on_a_page_and_in_a_notebook_beats_source_only(tmp_path, example):
+    script = ROOT / "examples" / example
+    if example.endswith(".ipynb"):
+        cells = json.loads(script.read_text(encoding="utf-8"))["cells"]
+        code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        script = tmp_path / "cells.py"
+        script.write_text(code, encoding="utf-8")
+    printed = python(str(script), folder=tmp_path)
     accuracy = {name: int(value) for name, value in re.findall(r"^(\S+): target accuracy (\d+)%", printed, re.M)}
     assert set(accuracy) == {"source-only", "CAT*-Temperature"}
     assert accuracy["CAT*-Temperature"] > accuracy["source-only"]
+    assert list(tmp_path.glob("*.png")) or example.endswith(".ipynb")
 
 
 def test_your_own_folder_ends_with_a_recommendation_and_diagnoses(tmp_path):

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -109,12 +108,6 @@ def test_the_demo_needs_no_more_than_it_installs(core, tmp_path):
     (extra,) = re.findall(r"^\.venv/demo: EXTRA = (\w+)$", makefile, re.MULTILINE)
     target = makefile.partition("\ndemo: ")[2].partition("\n\n")[0]
     calls = re.findall(r"\$\(BIN\)/(bearcat|python) ([^|\n]+)", target)
-    assert [words.split()[0] for program, words in calls if program == "bearcat"] == [
-        "adapt",
-        "predict",
-        "bench",
-        "bench",
-    ]
     for program, words in calls:
         before = ["-c", WITHOUT, not_required(extra)] if program == "bearcat" else []
         variables = os.environ | {"PYTHONPATH": str(core)}
@@ -136,7 +129,6 @@ def test_every_requirement_is_pinned_to_a_version_that_it_allows():
 
 def test_the_version_is_the_same_everywhere():
     import bearcat
-    from bearcat.cli import application
 
     assert bearcat.__version__ == PROJECT["version"]
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -145,4 +137,3 @@ def test_the_version_is_the_same_everywhere():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {version}\n" in citation
     assert f"\ndate-released: {released}\n" in citation
-    assert CliRunner().invoke(application(), ["--version"]).output == f"bearcat {version}\n"

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -30,6 +31,7 @@ ESTIMATES = ("expected", "window_agreement", "mean_confidence")
 SCORES = ("accuracy", "balanced_accuracy", "ece", "ece15", "brier", "nll")
 KNOWN = ("--rpm", "1480", "--bearing", "6205")
 JSON = ("--format", "json")
+BESIDE = ("--healthy", "drawn/healthy.wav")
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,8 @@ def recording(row: dict[str, Any]) -> dict[str, Any]:
     kept["recording"] = Path(str(kept["recording"])).name
     witnesses = {name: (row.get(name) or {}).get("state") for name in ("physics", "general")}
     physics, vibration = row.get("physics") or {}, row.get("vibration") or {}
-    numbers = {
-        "fitted_rpm": physics.get("fitted_rpm"),
-        "velocity": vibration.get("velocity"),
-        "zone": vibration.get("zone"),
-    }
-    return kept | witnesses | numbers
+    numbers = {"velocity": vibration.get("velocity"), "zone": vibration.get("zone")}
+    return kept | witnesses | numbers | {"fitted_rpm": physics.get("fitted_rpm")}
 
 
 def record(folder: str) -> Callable[[str], Any]:
@@ -92,31 +90,23 @@ def scores(folder: str) -> Callable[[str], Any]:
     def keep(_: str) -> dict[str, Any]:
         with Path(folder, "runs.csv").open(encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
-        names = ("source", "target", "method", "seed")
-        return {
-            " ".join(row[name] for name in names): [float(row["target_accuracy"]), float(row["target_ece"])]
-            for row in rows
-        }
+        pairs = {tuple(row[name] for name in ("source", "target", "method", "seed")): row for row in rows}
+        return {" ".join(key): [float(row["target_accuracy"]), float(row["target_ece"])] for key, row in pairs.items()}
 
     return keep
 
 
 SHEET = f"bpfo={ORDERS['outer']},bpfi={ORDERS['inner']}"
-
-
 OWN = ("--data", "own", "--source", "900rpm", "--target", "1480rpm", "--bearing", "6205", "--epochs", "6")
 SIMULATED = ("--set", "seconds=1", "--set", "severities=4", "--set", "faults=inner,outer")
 PAPER = ("--input", "time", "--window", "256", "--epochs", "4", "--device", "cpu")
 
 
-def diagnosing(name: str, *words: object, wants: str = "") -> Case:
-    return Case(name, ("diagnose", *words, *JSON), diagnoses, wants)
+def decided(command: str, name: str, *words: object, wants: str = "") -> Case:
+    return Case(name, (command, *words, *JSON), diagnoses, wants)
 
 
-def predicting(name: str, *words: object, wants: str = "") -> Case:
-    return Case(name, ("predict", *words, *JSON), diagnoses, wants)
-
-
+diagnosing, predicting = partial(decided, "diagnose"), partial(decided, "predict")
 WATCH = ("watch", "plant", "--store", "plant.db", "--once", *KNOWN, "--baseline", "15", *JSON)
 TRUSTED = ("--rpm", "1200", "--bearing", "6205", "--trust-speed")
 SEVERITY = ("--unit", "g", "--group", "2", "--mounting", "rigid")
@@ -131,9 +121,7 @@ CASES = (
     diagnosing("diagnose at a wrong speed", "drawn", *TRUSTED[:-1]),
     diagnosing("diagnose at a wrong speed that is trusted", "drawn", *TRUSTED),
     diagnosing("diagnose another bearing", "drawn", "--rpm", RPM, "--bearing", "6310"),
-    diagnosing(
-        "diagnose beside a healthy one", "drawn/faint.wav", "drawn/inner.wav", *KNOWN, "--healthy", "drawn/healthy.wav"
-    ),
+    diagnosing("diagnose beside a healthy one", "drawn/faint.wav", "drawn/inner.wav", *KNOWN, *BESIDE),
     diagnosing("diagnose odd files", "odd", *KNOWN),
     diagnosing("diagnose axes", "odd/two-bearings.wav", *KNOWN, "--channels", "together"),
     diagnosing("diagnose channels", "odd/two-bearings.wav", *KNOWN, "--channels", "apart"),
@@ -232,9 +220,8 @@ def _python() -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     signal = draw("outer", 31)
-    found["diagnose an array"] = [
-        recording(each.to_dict()) for each in bearcat.diagnose(signal, rate=RATE, rpm=RPM, bearing="6205")
-    ]
+    diagnosed = bearcat.diagnose(signal, rate=RATE, rpm=RPM, bearing="6205")
+    found["diagnose an array"] = [recording(diagnosis.to_dict()) for diagnosis in diagnosed]
     generator = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(1, 60, 3, generator=generator, dtype=torch.float64)
     labels = torch.randint(0, 3, (1, 60), generator=generator)
@@ -253,8 +240,7 @@ def _python() -> dict[str, Any]:
     domains = np.repeat([0, 1], len(values) // 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        classifier = bearcat.CATClassifier(epochs=3, random_state=0, device="cpu").fit(
-            values, classes, np.where(domains, -1, 1)
-        )
+        classifier = bearcat.CATClassifier(epochs=3, random_state=0, device="cpu")
+        classifier.fit(values, classes, np.where(domains, -1, 1))
     found["classifier"] = classifier.predict_proba(values[:4]).tolist()
     return found

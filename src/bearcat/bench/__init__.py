@@ -26,9 +26,10 @@ from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 from shutil import rmtree
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
-from bearcat.errors import InputError, error_sentence, library, traceback_text
+from bearcat.errors import InputError, error_sentence, library
 from bearcat.findings import count
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC, Record
 from bearcat.report import Missing, Result
@@ -237,7 +238,7 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
     except Exception as error:
         if disk_full(error):
             raise
-        trouble = error_sentence(error), traceback_text(error)  # without its frames, which keep memory
+        trouble = error_sentence(error), "".join(format_exception(error))  # without its frames, which keep memory
     else:
         rmtree(checkpoint.parent, ignore_errors=True)
         execution.trained.update(runs)
@@ -278,7 +279,7 @@ def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.devi
         except InputError as error:
             with execution.locked([spec]) as ours:
                 for unusable in ours:
-                    execution.fail(unusable, str(error), traceback_text(error))
+                    execution.fail(unusable, str(error), "".join(format_exception(error)))
     for group in groups.values():
         stacks = group[0].recipe.encoder.stacks
         largest = LARGEST[device.type] if stacks else 1
@@ -329,7 +330,7 @@ def on_ray(specs: Sequence[RunSpec], execution: Execution, address: str, device:
                     try:
                         files = ray.get(task)
                     except ray.exceptions.RayError as error:
-                        execution.fail(spec, error_sentence(error), traceback_text(error))
+                        execution.fail(spec, error_sentence(error), "".join(format_exception(error)))
                         continue
                     folder = store.folder(spec.identity)
                     for name, content in files.items():

@@ -1,8 +1,7 @@
 """The command line: parse, call, print. This module orders the commands and handles all errors.
 
 Exit status: 0 all ok; 1 at least one alarm; 3 no alarm, but something to check; 2 bad input, nothing decided, in one
-sentence on standard error (below a traceback where a user's own code raised an error); 70 a bug, with a traceback to
-report; 130 interrupted.
+sentence on standard error; 70 a bug, of a user's own code or to report, with a traceback; 130 interrupted.
 `predict` and `diagnose` decide on recordings, `watch` on points of machines; other commands end with 0 when
 they are done.
 
@@ -13,43 +12,37 @@ imported when the command is called, and anything heavy when it needs that.
 from __future__ import annotations
 
 import csv
-import ctypes
 import dataclasses
 import inspect
 import os
 import sys
-from collections import Counter
+import traceback
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 from typer import Option, Typer
-from typer.core import TyperCommand, TyperGroup
 
-from bearcat.errors import InputError, csv_cell, error_sentence, raised_in, shown, to_json, traceback_text
+from bearcat.errors import InputError, csv_cell, error_sentence, shown, to_json
 from bearcat.settings import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from rich.console import Console
-
     from bearcat.deploy.opened import Predictor
     from bearcat.diagnosis.recording import Diagnoses
 
 INTERRUPTED, CLOSED_PIPE = 130, 141  # the exit status after Ctrl-C, and after SIGPIPE as shells have it
-BUG = 70  # after an error in bearcat itself; EX_SOFTWARE of sysexits.h
+BUG = 70  # EX_SOFTWARE of sysexits.h
 
 HOMES = {  # the module of each command, in the order of the help
     "diagnose": "recordings", "adapt": "train", "check": "train", "predict": "recordings", "report": "recordings",
     "export": "train", "serve": "watch", "mcp": "watch", "methods": "train", "watch": "watch", "data": "recordings",
     "bench": "train",
 }  # fmt: skip
-KEPT_MEMORY = {-1: 1 << 27, -3: 1 << 25}  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h, bytes
-Function = TypeVar("Function", bound="Callable[..., Any]")
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 Names = list[str] | None  # of an option that may be repeated
 Root = Annotated[Path | None, Option(metavar="FOLDER", help="The dataset's folder.  [default: $BEARCAT_DATA/NAME]")]
@@ -62,13 +55,18 @@ Form = Literal["table", "csv", "json"]
 Format = Annotated[Form, Option("--format", metavar="table|csv|json", help="How results are printed.")]
 
 
-def application(words: Sequence[str] = ()) -> Commands:
+def group(about: str, **settings: Any) -> Typer:
+    """Commands below one word, with plain help."""
+    return Typer(help=about, add_completion=False, rich_markup_mode=None, **settings)
+
+
+def application(words: Sequence[str] = ()) -> Typer:
     """The command line; where the first word is a command, with that command alone."""
-    app = Commands(name="bearcat", help="Bearing fault diagnosis under domain shift, with confidence one can act on.")
+    app = group("Bearing fault diagnosis under domain shift, with confidence one can act on.", name="bearcat")
     app.callback(invoke_without_command=True)(_top)
     for name in [word for word in words[:1] if word in HOMES] or HOMES:
         command = getattr(import_module(f"bearcat.cli.{HOMES[name]}"), name)
-        if isinstance(command, Commands):
+        if isinstance(command, Typer):
             app.add_typer(command, name=name)
         else:
             app.command()(command)
@@ -77,14 +75,12 @@ def application(words: Sequence[str] = ()) -> Commands:
 
 def main() -> None:
     """Runs the command line; an error the user can correct is printed as one sentence, without a traceback."""
-    for name in ("stdout", "stderr"):
-        if (stream := getattr(sys, name)) is None:  # closed by whoever started this
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until the end)
-        elif hasattr(stream, "reconfigure"):
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
         status, sentence = run(sys.argv[1:]), ""
-        sys.stdout.flush()
+        print(end="", flush=True)
     except Exception as error:
         status, sentence = _explain(error)
     except KeyboardInterrupt:
@@ -96,7 +92,9 @@ def main() -> None:
 
 
 def run(words: list[str]) -> int:
-    """Runs one command; its exit status."""
+    """Runs one command, or prints the list of commands; its exit status."""
+    if words in ([], ["bench"], ["data"], ["watch"]):
+        words = [*words, "--help"]
     command = typer.main.get_command(application(words))
     try:
         with command.make_context("bearcat", words) as context:
@@ -119,15 +117,12 @@ def _explain(error: Exception) -> tuple[int, str]:
         return 2, "this needs more memory than there is; use fewer or shorter recordings"
     if hasattr(error, "format_message"):  # the words cannot be read as a command
         return 2, f"{error.format_message()} See --help, or docs/upgrade.md for what version 0.3 had."
-    plugin = raised_in(error) is not None
-    if isinstance(error, OSError) and not plugin:  # such as a full disk
+    if isinstance(error, OSError):  # such as a full disk
         reason = os.strerror(error.errno) if error.errno else str(error)
         return 2, f"{error.filename or 'a file'}: {reason}; put that right and run it again"
     with suppress(OSError):
-        print(traceback_text(error), end="", file=sys.stderr)
-    if plugin:
-        return 2, f"{error_sentence(error)}; correct it there, the lines above say how it was reached"
-    return BUG, "this is a bug in bearcat; please report it with the lines above"
+        traceback.print_exception(error)
+    return BUG, f"{error_sentence(error)}; correct it if the lines above end in your own code, else please report a bug"
 
 
 def _top(version: Annotated[bool, Option("--version", help="Print the version and stop.")] = False) -> None:
@@ -138,58 +133,27 @@ def _top(version: Annotated[bool, Option("--version", help="Print the version an
         raise typer.Exit
 
 
-class Command(TyperCommand):
-    """A command that refuses options that are given twice."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
-        for option, times in Counter(order).items():
-            if times > 1 and option.param_type_name == "option" and not getattr(option, "multiple", False):
-                raise InputError(f"{option.opts[0]}: is given {times} times; give it once")
-        return super().parse_args(ctx, args)
-
-
-class Group(TyperGroup):
-    """Commands, whose list is printed where none is named."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, args or ["--help"])
-
-
-class Commands(Typer):
-    """Commands of this kind, with plain help."""
-
-    def __init__(self, cls: type[Group] = Group, **settings: Any) -> None:
-        super().__init__(cls=cls, add_completion=False, rich_markup_mode=None, **settings)
-
-    def command(self, name: str | None = None, **settings: Any) -> Callable[[Function], Function]:
-        return super().command(name, cls=Command, **settings)
-
-
 def takes(kind: type[Request]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command an option for each field of its `request`."""
-    hints = get_type_hints(kind)
-
-    def parameter(field: dataclasses.Field[Any]) -> inspect.Parameter:
+    hints, options = get_type_hints(kind), list[inspect.Parameter]()
+    for field in dataclasses.fields(kind):
         hint, about, text = hints[field.name], field.metadata, field.metadata["help"]
         value: Any = bool if hint is bool else Names if hint == tuple[str, ...] else str | None
         if value == str | None and field.default not in (None, ""):
             text += f"  [default: {field.default}]"
         flag = about["flag"] or f"--{field.name.replace('_', '-')}"
         option = Option(flag, metavar=about["metavar"] or None, help=text)
-        default = False if hint is bool else None
-        return inspect.Parameter(field.name, KEYWORD_ONLY, default=default, annotation=Annotated[value, option])
-
-    fields = {field.name: parameter(field) for field in dataclasses.fields(kind)}
+        default, typed = False if hint is bool else None, Annotated[value, option]
+        options.append(inspect.Parameter(field.name, KEYWORD_ONLY, default=default, annotation=typed))
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def run(**values: Any) -> None:
-            command(request=kind.of(**{name: values.pop(name) for name in fields}), **values)
+            command(request=kind.of(**{option.name: values.pop(option.name) for option in options}), **values)
 
         arguments = inspect.signature(command, eval_str=True).parameters.values()
         others = [argument.replace(kind=KEYWORD_ONLY) for argument in arguments if argument.name != "request"]
-        parameters = [*others, *fields.values()]
+        parameters = [*others, *options]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return run
@@ -198,24 +162,9 @@ def takes(kind: type[Request]) -> Callable[[Callable[..., None]], Callable[..., 
 
 
 def use_one_core() -> None:
-    """One thread for numpy and torch, unless the environment says otherwise, and memory that stays with this process:
-    clearing new pages takes longer than filling them. Call it before numpy is loaded.
-    """
+    """One thread for numpy and torch, unless the environment says otherwise. Call it before numpy is loaded."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    if sys.platform == "linux":
-        with suppress(AttributeError, OSError):  # another library of C than the usual one
-            library = ctypes.CDLL(None)
-            for option, size in KEPT_MEMORY.items():
-                library.mallopt(option, size)
-
-
-def console(to_error: bool = False) -> Console:
-    """Where tables and bars go; a pipe gets the width a table wants. Names of files are text, not markup."""
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() or to_error else 10_000
-    return Console(stderr=to_error, width=width, markup=False, emoji=False)
 
 
 def print_note(sentence: str, kind: str = "note") -> None:
@@ -228,7 +177,8 @@ def print_lines(*texts: str, flush: bool = False) -> None:
 
 
 def print_table(rows: Sequence[Mapping[str, str]], right: Collection[str] = (), title: str | None = None) -> None:
-    """A table without lines; columns of `right` are aligned there and do not wrap. Nothing where there are no rows."""
+    """A table without lines, as wide as it wants in a pipe; columns of `right` are aligned there and do not wrap."""
+    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
@@ -237,7 +187,7 @@ def print_table(rows: Sequence[Mapping[str, str]], right: Collection[str] = (), 
         table.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=number)
     for row in rows:
         table.add_row(*map(shown, row.values()))
-    screen = console()
+    screen = Console(width=None if sys.stdout.isatty() else 10_000, markup=False, emoji=False)
     with screen.capture() as text:  # rich itself would end with 1, an alarm, after a broken pipe
         screen.print(table)
     print(text.get() if rows else "", end="")
@@ -254,7 +204,6 @@ def print_data(form: str, name: str, rows: Sequence[Mapping[str, Any]], columns:
 
 def write_csv(file: IO[str], columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Writes these columns of the rows, with cells that no spreadsheet takes for formulas."""
-
     writer = csv.DictWriter(file, list(columns), extrasaction="ignore")
     writer.writeheader()
     writer.writerows({name: csv_cell(value) for name, value in row.items()} for row in rows)
@@ -270,10 +219,9 @@ def print_decision(model: Predictor) -> None:
         print_note(f"of the run that made this model: {model.decision.sentence}")
 
 
-def reading_bar() -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """A progress bar of recordings that are read."""
-    from functools import partial
-
+def reading_bar(description: str = "reading") -> Callable[[Iterable[Any]], Iterable[Any]]:
+    """A progress bar of recordings that are read, or files that are downloaded."""
+    from rich.console import Console
     from rich.progress import track
 
-    return partial(track, description="reading", console=console(to_error=True), transient=True)
+    return partial(track, description=description, console=Console(stderr=True), transient=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,12 +10,12 @@ import typer
 from typer import Argument, Option
 
 from bearcat import cli
-from bearcat.cli import Commands, print_data, print_lines, print_note, print_table, takes
+from bearcat.cli import print_data, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError
 from bearcat.settings import DataRequest, DiagnoseRequest, pairs
 
 if TYPE_CHECKING:
-    from bearcat.data import Entry, Recording
+    from bearcat.data import Recording
     from bearcat.data.choose import Survey
     from bearcat.diagnosis.recording import Diagnoses
 
@@ -74,11 +73,10 @@ def _print_diagnoses(diagnoses: Diagnoses, form: str) -> int:
     for note, (first, *others) in recordings_by_note.items():
         print_note(f"{first}{f' and {len(others)} more' if others else ''}: {note}")
     decided = any(diagnosis.state not in UNDECIDED for diagnosis in diagnoses)
-    if form != "table" or not decided:  # otherwise the table has them
-        for diagnosis in diagnoses:
-            if (problem := diagnosis.problem) is not None:
-                name = diagnosis.recording
-                print_note(f"{name}: {problem.for_command_line.removeprefix(f'{name}: ')}", "problem")
+    for diagnosis in diagnoses if form != "table" or not decided else ():  # otherwise the table has them
+        if (problem := diagnosis.problem) is not None:
+            name = diagnosis.recording
+            print_note(f"{name}: {problem.for_command_line.removeprefix(f'{name}: ')}", "problem")
     if form != "table":
         rows = [diagnosis.row() if form == "csv" else diagnosis.to_dict() for diagnosis in diagnoses]
         print_data(form, "recordings", rows, COLUMNS)
@@ -105,10 +103,8 @@ def report(
     finished, stored, written = (place / "record.json").exists(), _is_store(path), place.suffix.lower() == ".json"
     if machine is not None and not stored:
         raise InputError(f"{path} is no store of bearcat watch; leave it out", "machine")
-    if finished or stored or written:
-        for field in fields(request):
-            if getattr(request, field.name) != field.default:
-                raise InputError(f"{path} holds results, which are not diagnosed again; leave it out", field.name)
+    if (finished or stored or written) and request != DiagnoseRequest():
+        raise InputError(f"{path} holds results, which are not diagnosed again; leave out what is stated of recordings")
     if stored:
         from bearcat.report.fleet import write_fleet_page
         from bearcat.watch.store import Store
@@ -126,12 +122,11 @@ def report(
         from bearcat.deploy import diagnose as run
         from bearcat.report.pages import read_results, write_recordings_page
 
-        diagnoses = read_results(place) if written else run([place], request=request)
-        problems = [f"{name}: {problem}" for name, problem in diagnoses.problems.items()]
-        if len(problems) == len(diagnoses):
-            raise InputError(problems[0] if problems else f"{path}: holds no results; diagnose some recordings first")
-        for problem in problems:
-            print_note(problem, "problem")
+        diagnoses = (read_results(place) if written else run([place], request=request)).usable()
+        if not diagnoses:
+            raise InputError(f"{path}: holds no results; diagnose some recordings first")
+        for name, problem in diagnoses.problems.items():
+            print_note(f"{name}: {problem}", "problem")
         write_recordings_page(diagnoses, out, place.resolve().name if place.is_dir() else place.stem)
         summary = diagnoses.summary
     print_lines(summary, f"All of it on one page: {out}")
@@ -144,7 +139,7 @@ def _is_store(path: str) -> bool:
         return file.read(16) == b"SQLite format 3\0"
 
 
-data = Commands(help="Find, fetch, check and draw recordings.")
+data = cli.group("Find, fetch, check and draw recordings.")
 
 Name = Annotated[str, Argument(metavar="NAME", help="A dataset of `bearcat data list`, or your own folder.")]
 
@@ -170,8 +165,6 @@ def fetch(
     settings: cli.Set = None,
 ) -> None:
     """Download the files of a dataset that are not there yet."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
-
     from bearcat.data.datasets import default_root, open_dataset
     from bearcat.data.datasets import fetch as fetch_files
 
@@ -183,15 +176,9 @@ def fetch(
     if not accept_licence:
         about = dataset.about
         raise InputError(f"the licence of {about.title} is: {about.licence}; accept it with --accept-licence")
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn()
-    with Progress(*columns, console=cli.console(to_error=True)) as bars:
-        tasks = defaultdict[str, TaskID](lambda: bars.add_task(""))
-
-        def show(file: str, done: int, total: int | None) -> None:
-            bars.update(tasks[file], description=file, completed=done, total=total)
-
-        files = fetch_files(downloads, folder, progress=show)
-    print(f"{len(files)} files are in {folder}; check them with: bearcat data check {name} --root {folder}")
+    for download in cli.reading_bar("downloading")(downloads):
+        fetch_files([download], folder)
+    print(f"{len(downloads)} files are in {folder}; check them with: bearcat data check {name} --root {folder}")
 
 
 @data.command()
@@ -209,11 +196,7 @@ def check(name: Name, request: DataRequest, domains: cli.Domains = None) -> None
     for problem in surveyed.problems:
         print_note(problem.sentence, "problem")
     if surveyed.problems:
-        usable = all(problem.domain is not None for problem in surveyed.problems)
-        effect = "adapt leaves these recordings out" if usable else "adapt cannot use it"
-        raise InputError(f"{name}: {len(surveyed.problems)} problem(s) named above; {effect}")
-    if len({domain for domain, _ in surveyed.classes}) < 2:
-        print_note("there is one domain only; adapting needs a source and a target")
+        raise InputError(f"{name}: {len(surveyed.problems)} problem(s) named above")
 
 
 @data.command()
@@ -236,24 +219,22 @@ def show(
         raise InputError(f"{name}: neither domain has a recording; see bearcat data check")
     first = {(entry.domain, entry.label): entry for entry in reversed(catalogue.entries)}  # of each class
 
-    def read(entry: Entry | None) -> Recording | None:
-        recording = None if entry is None else entry.read()
-        return recording if recording is None or request.rate is None else resample(recording, request.rate)
+    labelled = {domain for domain, label in first if label is not None}
 
-    classes, titles = catalogue.classes or (None,), list[str]()
-    sides: list[list[Recording | None]] = []
-    for domain in catalogue.domains:
-        labelled = any(label is not None for owner, label in first if owner == domain)
-        titles.append(domain if labelled else f"{domain}, unlabelled")
-        sides.append([read(first.get((domain, label if labelled else None))) for label in classes])
-    rows = [(label or "unlabelled", *pair) for label, *pair in zip(classes, *sides, strict=True)]
+    def read(domain: str, label: str | None) -> Recording | None:
+        entry = first.get((domain, label if domain in labelled else None))
+        recording = None if entry is None else entry.read()
+        return resample(recording, request.rate) if recording and request.rate else recording
+
+    one, other = catalogue.domains
+    rows = [(label or "unlabelled", read(one, label), read(other, label)) for label in catalogue.classes or (None,)]
+    titles = [domain if domain in labelled else f"{domain}, unlabelled" for domain in catalogue.domains]
     saved = draw_shift(rows, (titles[0], titles[1])).save(out)
-    print_lines(f"{' and '.join(catalogue.domains)}, {len(rows)} classes: {saved}")
+    print_lines(f"{one} and {other}, {len(rows)} classes: {saved}")
 
 
 def _print_survey(surveyed: Survey) -> None:
     """A row for each class of each domain, and the sums."""
-    from bearcat.data.choose import UNLABELLED
     from bearcat.data.windows import specimens_sentence
 
     rows = list[dict[str, str]]()
@@ -273,8 +254,6 @@ def _print_survey(surveyed: Survey) -> None:
         })  # fmt: skip
     print_table(rows, right=("recordings", "seconds", "rate (Hz)", "rpm"))
     domains = {domain for domain, _ in surveyed.classes}
-    classes = {label for _, label in surveyed.classes} - {UNLABELLED}
-    total = sum(map(len, surveyed.classes.values()))
-    print(f"{total} recordings in {len(domains)} domains, {len(classes)} classes")
+    print(f"{sum(map(len, surveyed.classes.values()))} recordings in {len(domains)} domains")
     if surveyed.specimens:
         print_lines(specimens_sentence(surveyed.specimens))

@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Exit, Option
 
 from bearcat import cli
-from bearcat.cli import Commands, Names, Root, print_lines, print_note, print_table, takes
+from bearcat.cli import Names, Root, print_lines, print_note, print_table, takes
 from bearcat.errors import InputError, naming_place, suggest
 from bearcat.settings import AdaptRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from bearcat.adaptation import Library, RunSpec
     from bearcat.adaptation.run import Adaptation
     from bearcat.bench import RunStore
     from bearcat.cat.recipes import Recipe
-    from bearcat.record import Record
-
-MOST_PRINTED = 20  # recordings
 
 
 @takes(AdaptRequest)
@@ -56,54 +53,29 @@ def adapt(
 
 
 def _print_adaptation(adaptation: Adaptation, printed: Sequence[str]) -> None:
-    """Scores of a method that was requested, and the answer: decisions, recordings, recommendation; then the scores of
-    all runs, and where the results are.
+    """Scores of a method that was requested, and the answer: decisions, recordings, recommendation; then scores of all
+    runs, and where results are.
     """
     from bearcat.findings import percent
 
     diagnoses, record, out = adaptation.recordings, adaptation.record, adaptation.folder
-    if (scores := record.requested_scores) is not None:
-        accuracy, ece = percent(scores.accuracy), percent(scores.ece)
-        print_lines(f"{record.settings.recipe_name}: target accuracy {accuracy or '–'}, ECE {ece or '–'}.")
+    scores = list[str]()
+    for name, run in adaptation.runs.items():
+        target = run.scores.target
+        known = target and f"target accuracy {percent(target.accuracy)}, ECE {percent(target.ece)}"
+        scores.append(f"{name}: {known or 'no target labels'}")
+    if record.requested_scores is not None:
+        print_lines(scores[0])
     print_lines(diagnoses.summary)
-    if left_out := len(adaptation.problems):
-        print_lines(f"{left_out} unusable recording{'s' * (left_out > 1)} left out, named above.")
-    cli.print_recordings(diagnoses.worst_first[:MOST_PRINTED])
-    if len(diagnoses) > MOST_PRINTED:
-        print(f"… and {len(diagnoses) - MOST_PRINTED} more recordings, in record.json and on the page")
-    print_lines(adaptation.decision.sentence, *record.sentences, "")
-    _print_scores(record.settings.task.replace("→", " → "), adaptation.runs)
-    runs = reversed(list(adaptation.runs.items()))  # a warning of several is of the first
-    warnings = {warning: name for name, run in runs for warning in run.warnings}
-    for warning, name in warnings.items():
-        if warning not in printed:
-            print_note(f"{name}: {warning}", "warning")
+    cli.print_recordings(diagnoses.worst_first)
+    print_lines(adaptation.decision.sentence, *record.sentences, "", record.settings.task.replace("→", " → "), *scores)
+    for name, run in adaptation.runs.items():
+        for warning in run.warnings:
+            if warning not in printed:
+                print_note(f"{name}: {warning}", "warning")
     print(f"Results are in {out}: record.json, predictions.csv, curves.csv, model/")
     if (out / "report.html").exists():
         print(f"All of it on one page: {out / 'report.html'}")
-    else:
-        print_note("pictures and the page need an extra; pip install 'bearcat[report]'")
-
-
-def _print_scores(title: str, runs: Mapping[str, Record]) -> None:
-    """Scores of the runs, for researchers."""
-    from bearcat.findings import percent
-
-    rows = []
-    for name, record in runs.items():
-        target, source, temperature = record.scores.target, record.scores.source, record.temperature
-        rows.append(
-            {
-                "method": name,
-                "input": record.settings.input.partition(":")[0],
-                "target accuracy": "no labels" if target is None else percent(target.accuracy),
-                "target ECE": "–" if target is None else percent(target.ece),
-                "uncalibrated": "–" if target is None else percent(target.ece_uncalibrated),
-                "source accuracy": "–" if source is None else percent(source.accuracy),
-                "T": "–" if temperature is None else f"{temperature:.2f}",
-            }
-        )
-    print_table(rows, right=set(rows[0]) - {"method", "input"}, title=title)
 
 
 def check(
@@ -187,7 +159,7 @@ def settings_of(recipe: Recipe) -> Iterator[dict[str, str]]:
             yield {"--method-set": prefix + setting.name, "value": text, "accepted": accepted}
 
 
-bench = Commands(help="Run, resume and report grids of runs (docs/benchmark.md).")
+bench = cli.group("Run, resume and report grids of runs (docs/benchmark.md).")
 
 GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, such as grids/smoke.toml.")]
 StoreFolder = Annotated[Path, Option("--store", metavar="FOLDER", help="The folder that keeps the runs.")]
@@ -275,17 +247,12 @@ def _opened(path: Path, folder: Path, root: Path | None, create: bool) -> tuple[
 
 
 def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
-    """A row for each method, and failed runs; returns how many cells are in which state."""
+    """Counts of the runs in each state, and those that failed."""
     from bearcat.bench import FAILURE
 
     states = [(spec, store.state(spec.identity)) for spec in specs]
     counts = Counter(state.kind for _, state in states)
-    kinds, rows = ("done", "running", "failed", "damaged", "missing"), []
-    for name in dict.fromkeys(spec.cell.method for spec in specs):
-        of_method = Counter(state.kind for spec, state in states if spec.cell.method == name)
-        rows.append({"method": name} | {kind: str(of_method[kind]) for kind in kinds if counts[kind]})
-    print_table(rows, right=kinds)
-    print(f"{len(specs)} cells: {', '.join(f'{counts[kind]} {kind}' for kind in kinds if counts[kind])}")
+    print(f"{len(specs)} cells: {', '.join(f'{number} {kind}' for kind, number in sorted(counts.items()))}")
     for spec, state in states:
         if state.kind in ("failed", "damaged", "running"):
             where = f" ({store.folder(spec.identity) / FAILURE} has the traceback)" if state.kind == "failed" else ""

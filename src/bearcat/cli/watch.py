@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
+from typer.core import TyperGroup
 
 from bearcat import cli
-from bearcat.cli import Commands, print_data, print_lines, print_note, print_table, takes, write_csv
+from bearcat.cli import print_data, print_lines, print_note, print_table, takes, write_csv
 from bearcat.errors import InputError
 from bearcat.settings import ServeRequest, WatchRequest
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 FOLDER = "FOLDER"
 
 
-class FolderOrCommand(cli.Group):
+class FolderOrCommand(TyperGroup):
     """`bearcat watch FOLDER` beside `bearcat watch acknowledge`: what is no command is a folder."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -32,9 +33,9 @@ class FolderOrCommand(cli.Group):
         return "", self.commands[FOLDER], args
 
 
-watch = Commands(
+watch = cli.group(
+    "Watch machines over time and alarm at a stated rate.",
     cls=FolderOrCommand, add_help_option=False, context_settings={"ignore_unknown_options": True},
-    help="Watch machines over time and alarm at a stated rate.",
 )  # fmt: skip
 
 StorePlace = Annotated[str, Argument(metavar="STORE", help="The store: a file, or postgresql://user@host/database.")]

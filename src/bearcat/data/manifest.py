@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 from bearcat.data.bearing import UNKNOWN, find_bearing
-from bearcat.data.channels import CHANNELS, MOUNTINGS, Declared
+from bearcat.data.channels import Declared
 from bearcat.data.datasets import MANIFEST, Problem, inside
 from bearcat.data.recording import RecordingInfo
 from bearcat.data.signals import Samples, decoded, reading
@@ -32,16 +32,14 @@ from bearcat.storage import read_regular, real_path
 class Columns(Request):
     """The columns of a manifest; an empty cell says nothing. Ranges of numbers are in RANGES, by name."""
 
-    what: ClassVar[str] = "column"
-
     path: str = option("", "The file, below the manifest's folder; any other file is left out.")
     domain: str = option("", "What is compared: a machine, speed, load or mounting. By default the machine.")
     machine: str = option("", "The machine. A manifest needs this column or `domain`.")
     label: str = option("", "The state, if it is known.")
     point: str = option("", "The measuring point; rows of a file with the same point are axes of one bearing.")
     channel: str = option("", "The channel to read; by default all that may be vibrations.")
-    channels: str = option(
-        "", "Without `channel`: `together` for axes of one bearing, `apart` for one bearing each.", choices=CHANNELS
+    channels: Literal["", "together", "apart"] = option(
+        "", "Without `channel`: `together` for axes of one bearing, `apart` for one bearing each."
     )
     start: int | None = option(None, "The first sample, to cut several recordings out of one file.")
     stop: int | None = option(None, "The sample behind the last one.")
@@ -56,7 +54,7 @@ class Columns(Request):
     unit: str = option("", "Unit of the samples: g, m/s², mm/s, …; or V or mV, with `sensitivity`.")
     sensitivity: float | None = option(None, "Sensitivity of the sensor in mV/g, which converts samples to g.")
     group: int | None = option(None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.")
-    mounting: str = option("", "Mounting of the machine, for ISO 20816-3: `rigid` or `flexible`.", choices=MOUNTINGS)
+    mounting: Literal["", "rigid", "flexible"] = option("", "Mounting, for ISO 20816-3: `rigid` or `flexible`.")
 
 
 COLUMNS = tuple(column.name for column in fields(Columns))

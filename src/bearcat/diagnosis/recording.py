@@ -229,7 +229,7 @@ class Diagnosis(Observation):
     def from_dict(values: Mapping[str, Any]) -> Diagnosis:
         """Back from `to_dict`; KeyError, TypeError or ValueError where it cannot be one."""
         witnesses = {name: values[name] for name in ("physics", "general", "network", "baseline", "without")}
-        findings = from_plain(tuple[Finding, ...], values["findings"], "'findings'")
+        findings = from_plain(tuple[Finding, ...], values["findings"], "findings")
         fields = {
             "decision": Decision(values["decision"], reasons=reasons(findings), findings=findings),
             "witnesses": witnesses, "label": values["class"],
