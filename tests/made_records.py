@@ -70,7 +70,7 @@ def made_result(
         "scores": {"source": scores | {"accuracy": 0.98}, "target": scores if labelled else None},
         "calibration": {"temperature": 2.0, "at_bound": False} if calibrated else None,
         "reliability": {"source": reliability, "target": reliability if labelled else None},
-        "failed": False, "collapsed": False, "never_predicted": [], "warnings": [],
+        "failed": False, "collapsed": False, "warnings": [],
         "settings": {
             "data": {"name": cell.dataset}, "source": source.split("+"), "target": cell.task.partition("→")[2],
             "preparation": {"input": cell.input, "length": 1024, "stride": None, "rate": None},

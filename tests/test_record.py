@@ -29,7 +29,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path, labelled):
 @pytest.mark.parametrize(
     ("entry", "value"),
     [("seed", "three"), ("failed", 1), ("scores", {"source": None}), ("estimates", []), ("data", {"classes": "ab"}),
-     ("settings", {"recipe": {}}), ("never_predicted", None), ("calibration", {"temperature": True, "at_bound": True})],
+     ("settings", {"recipe": {}}), ("warnings", None), ("calibration", {"temperature": True, "at_bound": True})],
 )  # fmt: skip
 def test_a_foreign_record_is_refused_though_its_checksum_fits(tmp_path, entry, value):
     made_result(tmp_path / "run", CELL)

@@ -337,21 +337,23 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> None:
         return finished
 
     run = recommended = trained(spec, out, write=False)
-    finding, evidence, name = run.record.adaptation, run.record.evidence, None
+    finding, reason = run.record.adaptation, f"{spec.recipe_name} did not adapt"
     supported = None if finding is None else bool(finding["adapted"])
-    if spec.recipe.adapts and supported is not False:
+    adapts = spec.recipe.adapts and supported is not False
+    if adapts:
         name, recipe = spec.recipe.unadapted()
         unadapted = trained(replace(spec, recipe_name=name, recipe=recipe), out / f"{BESIDE}{name}", write=True)
+        evidence = [made.record.evidence for made in (run, unadapted)]
         agreement = [made.record.estimates.accuracy.get("agreement") for made in (run, unadapted)]
-        adapted, reason = choose_model(spec.recipe_name, evidence, unadapted.record.evidence, supported, agreement)
+        adapted, reason = choose_model(spec.recipe_name, *evidence, supported, agreement)
         recommended = run if adapted else unadapted
-    else:
-        reason = f"{spec.recipe_name} did not adapt"
     chosen = run if plan.requested else recommended
+    method = recommended.record.settings.recipe_name
+    if plan.requested:
+        reason = "requested" if chosen is recommended else f"requested; {method} is recommended: {reason}"
     saved = SavedModel(
-        chosen.record.settings.recipe_name, chosen is run and spec.recipe.adapts and supported is not False,
-        "." if chosen is run else f"{BESIDE}{name}", reason, plan.requested, name,
-        None if recommended is chosen else name,
+        chosen.record.settings.recipe_name, chosen is run and adapts,
+        "." if chosen is run else f"{BESIDE}{method}", reason, plan.requested,
     )  # fmt: skip
     # A network that broke down has nothing to say of the recordings; their signals have.
     model = None if chosen.record.failed else chosen.model

@@ -175,8 +175,6 @@ TROUBLES: tuple[tuple[str, Callable[[Record], Any], str], ...] = (
      "every target window is given the same class: an ECE near zero is no merit there"),
     ("Temperature at its bound", lambda record: record.at_bound,
      "the temperature ended at its bound: the source gives calibration too little to go by"),
-    ("Classes never predicted", lambda record: not record.collapsed and record.never_predicted,
-     "some class is never predicted on the target"),
     ("Bearings", lambda record: record.specimens and record.shift in SENTENCES,
      "bearings of the target are those of the source, or nobody named them: other bearings are not tested"),
     ("No labels", lambda record: record.scores.target is None, "the target has no labels, so nothing could be scored"),
@@ -200,26 +198,26 @@ def caveats(results: Sequence[Result], missing: Sequence[Missing]) -> list[Cavea
                 Caveat(kind, f"In {len(runs)} of {count(len(results), 'run')} {text} ({counted}).",
                        tuple(str(run.cell) for run in runs) if len(runs) < len(results) else ())
             )  # fmt: skip
-    if len(results) > 1 and len({result.cell.seed for result in results}) == 1:
-        warnings.append(Caveat("One seed", "Every run has the same seed: differences between methods may be chance."))
     return warnings
 
 
 def data_sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """Windows, their numbers and the epochs, as ranges where runs differ; nothing without runs."""
+    """What was learnt from, as ranges where runs differ; nothing without runs."""
     if not results:
         return ()
 
-    def every(name: str) -> str:
-        values = sorted({getattr(run.record.settings, name, getattr(run.record.data, name, "")) for run in results})
-        return " to ".join(map(str, dict.fromkeys((values[0], values[-1]))))
+    def span(numbers: Sequence[int]) -> str:
+        lowest, highest = min(numbers), max(numbers)
+        return f"{lowest}" if lowest == highest else f"{lowest} to {highest}"
 
-    classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
+    records = [result.record for result in results]
+    classes = list(dict.fromkeys(name for record in records for name in record.data.classes))
+    named = f"{count(len(classes), 'class', 'classes')} ({', '.join(classes)})"
+    source, target = ([getattr(record.data, f"{side}_train") for record in records] for side in ("source", "target"))
     data = (
-        f"Data: {results[0].cell.dataset}, {count(len(classes), 'class', 'classes')} ({', '.join(classes)}); windows of"
-        f" {every('length')} samples as {results[0].cell.input} input, split by {every('split')};"
-        f" {every('source_train')} windows of the source and {every('target_train')} of the target to learn from."
-        f" Epochs: {every('epochs')}."
+        f"Data: {results[0].cell.dataset}, {named}; {results[0].cell.input} input; {span(source)} windows of the source"
+        f" and {span(target)} of the target to learn from."
+        f" Epochs: {span([record.settings.epochs for record in records])}."
     )
-    specimens = [specimens_sentence(run.record.specimens) for run in results if run.record.specimens]
+    specimens = [specimens_sentence(record.specimens) for record in records if record.specimens]
     return data, *specimens[:1]

@@ -37,7 +37,6 @@ FIRST = ("decision", "recording", "diagnosis", "confidence", "why")  # columns o
 HIDDEN = ("fault line", "reason")  # `why` contains them
 USED = ("machine", "rpm", "bearing")  # columns that are shown if they have values
 CARD, MOST_DRAWN = 2.8, 60  # inches, of a recording's evidence; recordings drawn on a page
-SHOWN = ("Collapsed", "Classes never predicted", "No labels")  # caveats on a run's page; its warnings cover the others
 
 
 @dataclass(frozen=True)
@@ -213,7 +212,7 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
         " target differs, they are often too high (docs/trust.md). Scores are those of the last epoch.",
     )
     warned = [Caveat(run.cell.method, text) for run in together for text in run.record.warnings]
-    warned += [caveat for caveat in caveats(together, []) if caveat.kind in SHOWN]
+    warned += [caveat for caveat in caveats(together, []) if caveat.kind in ("Collapsed", "No labels")]
     drawn = figures.reliability([result]), figures.confusions(together), figures.curves(together)
     pictures = tuple(figure for figure in drawn if figure is not None)
     return Section("For researchers", sentences, tuple(warned), (_score_table(together),), pictures, research=True)
