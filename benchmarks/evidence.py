@@ -70,14 +70,14 @@ def train(part: str, seed: int, device: str) -> list[dict[str, Any]]:
     import torch
 
     from bearcat.adaptation import Library
-    from bearcat.bench import Execution, execute, identify, in_stacks, open_store, results
+    from bearcat.bench import Execution, execute, in_stacks, open_store, results
     from bearcat.bench.grid import plan, read_grid
 
     store, lines = open_store(STORE, create=True), list[dict[str, Any]]()
     specs = [spec for spec in plan(read_grid(GRIDS / f"{PARTS[part]}.toml")) if spec.seed == seed]
     for data, group in groupby(specs, key=lambda spec: spec.data):
         planned, library = list(group), Library()  # which keeps the data of one dataset
-        runs = identify(planned, store, library)
+        runs = [library.identified(spec) for spec in planned]
         execution = Execution(store, runs, library, partial(print, flush=True))
         execute(execution, partial(in_stacks, device=torch.device(device)))
         finished = {result.folder.name: result for result in results(runs, store)[0]}

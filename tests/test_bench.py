@@ -20,7 +20,7 @@ import torch
 from bearcat import bench
 from bearcat.adaptation import Library, RunSpec
 from bearcat.adaptation import run as running
-from bearcat.bench import LARGEST, Execution, Executor, RunStore, execute, identify, in_stacks, open_store, results
+from bearcat.bench import LARGEST, Execution, Executor, RunStore, execute, in_stacks, open_store, results
 from bearcat.bench.grid import plan, read_grid
 from tests import commands
 from tests.commands import bearcat
@@ -88,7 +88,9 @@ def made_site(place: Path, recordings: Path, text: str, name: str) -> Site:
     grid = place / f"{name}.toml"
     grid.write_text(text)
     store = open_store(place / name, create=True)
-    return Site(grid, recordings, store, identify(plan(read_grid(grid), recordings), store, Library()))
+    library = Library()
+    specs = [library.identified(spec) for spec in plan(read_grid(grid), recordings, library)]
+    return Site(grid, recordings, store, specs)
 
 
 @pytest.fixture

@@ -84,12 +84,12 @@ def load(
     >>> X.shape, str(y[0]), str(domain[0])
     ((496, 1, 512), 'healthy', 'N15_M07_F10')
     """
-    from bearcat.data import Preparation, cache_folder, cached_windows, open_dataset
+    from bearcat.data import Preparation, open_dataset, prepare
+    from bearcat.data import load as load_recordings
 
     texts = {name: str(value) for name, value in (settings or {}).items()}
     dataset = open_dataset(str(data), None if root is None else Path(root), texts)
-    catalogue = dataset.catalogue().only(domains)
-    windows = cached_windows(catalogue, Preparation("time", window, stride, rate), cache_folder())
+    windows = prepare(load_recordings(dataset.catalogue(), domains), Preparation("time", window, stride, rate))
     labels = np.array([recording.label or "" for recording in windows.recordings])
     names = np.array([recording.domain for recording in windows.recordings])
     return np.array(windows.values), labels[windows.recording], names[windows.recording]

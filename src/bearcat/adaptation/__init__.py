@@ -24,12 +24,21 @@ from bearcat.adaptation.evaluation import RunEvidence, run_evidence
 from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
 from bearcat.cat.state import RESULT_VERSION
 from bearcat.data.choose import Choice, Requested, choose_settings, paper_settings
-from bearcat.data.datasets import Catalogue, Dataset, Problem, dataset_label, dataset_name, find_domain, open_dataset
+from bearcat.data.datasets import (
+    Catalogue,
+    Dataset,
+    Problem,
+    dataset_label,
+    dataset_name,
+    find_domain,
+    load,
+    open_dataset,
+)
 from bearcat.data.folder import at_speeds
 from bearcat.data.inputs import Preparation, find_input, suited_input
 from bearcat.data.recording import Windows, join
 from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
-from bearcat.data.windows import cached_windows, fingerprint, metadata
+from bearcat.data.windows import fingerprint, prepare
 from bearcat.deploy import MeasuredUnit, examine, measure_unit
 from bearcat.deploy.find import Given, units_of
 from bearcat.diagnosis.fusion import fuse
@@ -43,7 +52,7 @@ from bearcat.methods.transforms import has_several_states, state_codes, without_
 from bearcat.record import task_words
 from bearcat.report import Cell
 from bearcat.settings import PRIOR, AdaptRequest, pairs, to_plain
-from bearcat.storage import cache_folder, digest_json, row_identity
+from bearcat.storage import digest_json, row_identity
 
 Made = TypeVar("Made")
 
@@ -85,29 +94,17 @@ class RunSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Every setting but the seed, as plain values."""
-        calibrator = self.recipe.calibration or self.recipe.final
-        plain: dict[str, Any] = {
+        return {
             "data": self.data_dict(),
             "source": list(self.task.sources),
             "target": self.task.target,
             "preparation": asdict(self.preparation),
             "split": asdict(self.split),
             "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
-            "calibrator": to_plain(calibrator),
-            "precision": None,  # a setting of recipes now
+            "mix": to_plain(self.mix) | {"words": str(self.mix)},
+            "prior": self.prior,
+            "code": self.code,
         }
-        # What came later is there only where it is used, so that runs keep their names.
-        if self.preparation.cut is None:
-            del plain["preparation"]["cut"]
-        if self.mix != Mix():
-            plain["mix"] = to_plain(self.mix) | {"words": str(self.mix)}
-            if not self.mix.recordings:
-                del plain["mix"]["recordings"]
-        if self.prior != PRIOR:
-            plain["prior"] = self.prior
-        if self.code:
-            plain["code"] = self.code
-        return plain
 
     @cached_property  # a cluster's worker, which may not have the files, is given it
     def code(self) -> dict[str, str]:
@@ -150,10 +147,7 @@ def _split_key(spec: RunSpec) -> Hashable:
 class Library:
     """The data of runs: catalogues, prepared windows and splits, each made once for all runs that need them."""
 
-    def __init__(self, remembered: Mapping[str, str] | None = None) -> None:
-        """`remembered` are fingerprints of data that may not be on this machine."""
-        self.fingerprints: dict[str, str] = {}  # which a store remembers
-        self._remembered = remembered or {}
+    def __init__(self) -> None:
         self._made = dict[Hashable, Any]()
 
     def _once(self, key: Hashable, make: Callable[[], Made]) -> Made:
@@ -202,9 +196,8 @@ class Library:
 
     def windows(self, spec: RunSpec, domain: str) -> Windows:
         """The prepared windows of a domain."""
-        part = self.catalogue(spec.dataset).only([domain])
         key = "windows", spec.dataset, domain, spec.preparation
-        return self._once(key, lambda: cached_windows(part, spec.preparation, cache_folder()))
+        return self._once(key, lambda: prepare(load(self.catalogue(spec.dataset), [domain]), spec.preparation))
 
     def split(self, spec: RunSpec) -> SplitTask:
         """The split of a run's windows. It is made once; each answer copies values for itself, when they are used."""
@@ -252,27 +245,16 @@ class Library:
             return spec
 
         def suited() -> str:
-            infos = metadata(self.catalogue(spec.dataset).only(spec.domains), cache_folder())
-            return suited_input(requested, [replace(info, rate=rate or info.rate) for info, _ in infos])
+            infos = [recording.info() for recording in load(self.catalogue(spec.dataset), spec.domains)]
+            return suited_input(requested, [replace(info, rate=rate or info.rate) for info in infos])
 
-        kind = self._known(["input", spec.data_dict(), spec.domains, requested, rate], suited)
+        kind = self._once(("input", spec.dataset, spec.domains, requested, rate), suited)
         preparation = replace(spec.preparation, input=kind)
         return replace(spec, preparation=preparation, chosen=(*spec.chosen, Choice("input", kind)))
 
     def _fingerprint(self, spec: RunSpec, domain: str) -> str:
-        return self._known([spec.data_dict(), domain], lambda: fingerprint(self.catalogue(spec.dataset).only([domain])))
-
-    def _known(self, what: list[Any], find: Callable[[], str]) -> str:
-        """What the data say; where they are not on this machine, what a store remembers."""
-        key = digest_json(what)
-        if key not in self.fingerprints:
-            try:
-                self.fingerprints[key] = find()
-            except InputError:
-                if key not in self._remembered:
-                    raise
-                self.fingerprints[key] = self._remembered[key]
-        return self.fingerprints[key]
+        part = self.catalogue(spec.dataset).only([domain])
+        return self._once(("fingerprint", spec.dataset, domain), lambda: fingerprint(part))
 
 
 # What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.

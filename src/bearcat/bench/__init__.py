@@ -7,7 +7,7 @@ and the recordings at the same path. A run that raises is marked as failed and t
 everything.
 
 >>> store, library = open_store(Path("bench-store"), create=True), Library()
->>> specs = identify(plan(read_grid(Path("grids/smoke.toml"))), store, library)
+>>> specs = plan(read_grid(Path("grids/smoke.toml")), library=library)
 >>> execute(Execution(store, specs, library), partial(in_stacks, device=torch.device("cpu")))
 """
 
@@ -20,16 +20,16 @@ import os
 import socket
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from bearcat.errors import InputError, error_sentence, library, traceback_text
-from bearcat.findings import count
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC, Record
 from bearcat.report import Missing, Result
 from bearcat.storage import digest_json, read_json, write_atomically, write_json
@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # a report needs no torch
 
 VERSION = 1  # of the layout
 FOLDERS = ("runs", "locks", "stacks")
-ABOUT, DATA = "store.json", "data.json"  # version; fingerprints, for machines without the recordings
+ABOUT = "store.json"  # its version
 FAILURE = "failure.json"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LARGEST = {"cpu": 8, "cuda": 60}  # runs in a stack; half as many where the memory is short
@@ -115,25 +115,12 @@ class RunStore:
                 return lock.read(200).decode(errors="replace") or "another process"
         return None
 
-    def fingerprints(self) -> dict[str, str]:
-        """The fingerprints of data that `remember` has kept."""
-        try:
-            return dict(read_json(self.path / DATA))
-        except (OSError, ValueError, TypeError):
-            return {}
-
-    def remember(self, fingerprints: Mapping[str, str]) -> None:
-        """Keeps fingerprints of data, where the store exists and can be written."""
-        if (self.path / ABOUT).exists() and fingerprints.items() - self.fingerprints().items():
-            with suppress(OSError):
-                write_json(self.path / DATA, self.fingerprints() | dict(fingerprints))
-
 
 def open_store(path: Path, create: bool = False) -> RunStore:
     """The store in this folder. Without `create`, a folder that does not exist reads as an empty store."""
     about = path / ABOUT
     try:
-        if not about.exists() and path.exists() and {part.name for part in path.iterdir()} - {*FOLDERS, DATA}:
+        if not about.exists() and path.exists() and {part.name for part in path.iterdir()} - set(FOLDERS):
             raise InputError(f"{path}: is not empty and holds no store of bearcat; choose another --store")
         if create:
             for folder in FOLDERS:
@@ -144,13 +131,6 @@ def open_store(path: Path, create: bool = False) -> RunStore:
     return RunStore(path)
 
 
-def identify(specs: Sequence[RunSpec], store: RunStore, library: Library) -> list[RunSpec]:
-    """The runs with their identities; the store remembers the fingerprints of their data."""
-    identified = [library.identified(spec) for spec in specs]
-    store.remember(library.fingerprints)
-    return identified
-
-
 def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], list[Missing]]:
     """What a report is made of: the finished runs under the grid's names for them, and the cells without one."""
     finished, missing = [], []
@@ -159,8 +139,7 @@ def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], li
         if state.record is not None:
             finished.append(Result(spec.cell, state.record, store.folder(spec.identity)))
         else:
-            kind = "not run" if state.kind == "missing" else state.kind
-            missing.append(Missing(spec.cell, kind, "" if kind == "running" else state.detail))
+            missing.append(Missing(spec.cell, state.kind, state.detail))
     return finished, missing
 
 
@@ -227,8 +206,8 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
 
     runs, store = [spec.identity for spec in specs], execution.store
     checkpoint = store.path / "stacks" / digest_json(runs)[:24] / CHECKPOINT  # of these runs in this order
-    name = f"{specs[0].cell.method} × {len(specs)}"
-    if resumed := checkpoint.exists():
+    name, trouble = f"{specs[0].cell.method} × {len(specs)}", None
+    if checkpoint.exists():
         execution.message(f"{name}: going on from a checkpoint")
     try:
         with execution.bar(name, specs[0].recipe.schedule.epochs) as progress:
@@ -238,23 +217,19 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
         if disk_full(error):
             raise
         trouble = error_sentence(error), traceback_text(error)  # without its frames, which keep memory
-    else:
-        rmtree(checkpoint.parent, ignore_errors=True)
-        execution.trained.update(runs)
-        return
-    if device.type == "cuda":
-        import torch
-
-        torch.cuda.empty_cache()
     rmtree(checkpoint.parent, ignore_errors=True)
-    half = len(specs) // 2
-    parts = [specs] if resumed else [specs[:half], specs[half:]]  # from the start, if the checkpoint cannot be used
-    if half == 0 and not resumed:
+    if trouble is None:
+        execution.trained.update(runs)
+    elif len(specs) == 1:
         execution.fail(specs[0], *trouble)
-        return
-    execution.message(f"{count(len(specs), 'run')} could not be trained ({trouble[0]}); trying again")
-    for part in parts:
-        if not all(store.settled(spec.identity) for spec in part):
+    else:
+        if device.type == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
+        execution.message(f"{len(specs)} runs could not be trained ({trouble[0]}); trying again")
+        half = len(specs) // 2
+        for part in (specs[:half], specs[half:]):
             complete(part, device, execution)
 
 
@@ -342,15 +317,20 @@ def on_ray(specs: Sequence[RunSpec], execution: Execution, address: str, device:
         ray.shutdown()  # with what it still trains
 
 
+@cache  # a worker is given many runs
+def _library_of_worker() -> Library:
+    from bearcat.adaptation import Library
+
+    return Library()
+
+
 def train_remotely(spec: RunSpec, device: str) -> dict[str, bytes]:
     """On a worker: a run's files."""
     import torch
 
-    from bearcat.adaptation import Library
-
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
         store = open_store(Path(folder) / "store", create=True)
-        complete([spec], torch.device(device), Execution(store, [spec], Library()))
+        complete([spec], torch.device(device), Execution(store, [spec], _library_of_worker()))
         files = [store.folder(spec.identity) / name for name in FILES]
         return {file.name: file.read_bytes() for file in files if file.exists()}

@@ -148,21 +148,18 @@ def _specs(grid: Grid, root: Path | None, library: Library) -> list[RunSpec]:
 
 
 def _tasks(grid: Grid, dataset: Dataset, library: Library) -> list[Task]:
-    """The tasks by the domains' names. An index, or a grid without domains, needs the dataset's catalogue."""
-    pairs = [] if grid.tasks == ("all",) else [task.split(":") for task in grid.tasks]
-    for number, pair in enumerate(pairs, start=1):
-        if len(pair) != 2 or not all(pair):
-            raise InputError(f'task {number} must be "A:B", or "A+B:C" for two sources, not {":".join(pair)!r}')
-    known = [*(name for source, target in pairs for name in (*source.split("+"), target)), *(grid.domains or ())]
-    if not known or any(name.isdecimal() for name in known):
-        known = list(library.catalogue(dataset).domains)
-    if not pairs:
-        domains = known if grid.domains is None else [find_domain(name, known) for name in grid.domains]
-        return [Task((source,), target) for source, target in permutations(domains, 2)]
-    return [
-        Task(tuple(find_domain(name, known) for name in source.split("+")), find_domain(target, known))
-        for source, target in pairs
-    ]
+    """The tasks by the domains' names. A grid without domains needs the dataset's catalogue."""
+    known = grid.domains or library.catalogue(dataset).domains
+    if grid.tasks == ("all",):
+        return [Task((source,), target) for source, target in permutations(known, 2)]
+    tasks = []
+    for number, text in enumerate(grid.tasks, start=1):
+        source, _, target = text.partition(":")
+        if not source or not target:
+            raise InputError(f'task {number} must be "A:B", or "A+B:C" for two sources, not {text!r}')
+        sources = tuple(find_domain(name, known) for name in source.split("+"))
+        tasks.append(Task(sources, find_domain(target, known)))
+    return tasks
 
 
 def _texts(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -262,16 +262,13 @@ def bench_report(
 def _opened(path: Path, folder: Path, root: Path | None, create: bool) -> tuple[RunStore, list[RunSpec], Library]:
     """The store, the grid's runs with their identities, and their data."""
     from bearcat.adaptation import Library
-    from bearcat.bench import identify, open_store
+    from bearcat.bench import open_store
     from bearcat.bench.grid import plan, read_grid
 
-    grids = read_grid(path)
-    # Results can be read where the recordings are not: their fingerprints are in the store.
-    library = Library() if create else Library(remembered=open_store(folder).fingerprints())
+    grids, library = read_grid(path), Library()
     with naming_place(path):
         specs = plan(grids, root, library)
-    store = open_store(folder, create)
-    return store, identify(specs, store, library), library
+    return open_store(folder, create), [library.identified(spec) for spec in specs], library
 
 
 def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:

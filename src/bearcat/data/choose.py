@@ -19,15 +19,14 @@ from itertools import product
 from typing import Any, TypeVar
 
 from bearcat.data.channels import MEASURED, share_at_limits, vibrations
-from bearcat.data.datasets import Catalogue, Dataset, Entry, Problem, grouped
+from bearcat.data.datasets import Catalogue, Dataset, Entry, Problem, grouped, load
 from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
 from bearcat.data.recording import Floats, RecordingInfo, check_length, classes_of, count_windows, rate_ratio
 from bearcat.data.tasks import Split, Task
-from bearcat.data.windows import choose_scheme, different_rates, metadata, specimen_counts
+from bearcat.data.windows import choose_scheme, different_rates, specimen_counts
 from bearcat.errors import InputError
 from bearcat.findings import CLIPPED
-from bearcat.storage import cache_folder
 
 Result = TypeVar("Result")
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
@@ -243,8 +242,8 @@ def choose_settings(
     if not isinstance(dataset, Folder):
         part.check()
         described = [  # without specimens, by which only a user's own recordings are split unless it is requested
-            Measurement(samples=samples, **vars(replace(info, specimen=None)))
-            for info, samples in metadata(part, cache_folder())
+            Measurement(samples=recording.signal.size, **vars(replace(recording.info(), specimen=None)))
+            for recording in load(part)
         ]
         problems = list[Problem]()
         settings = choose(described, task, requested, problems)
