@@ -41,8 +41,6 @@ class DomainScores:
     balanced_accuracy: float | None = None
     macro_f1: float | None = None
     accuracy_uncalibrated: float | None = None  # of the arg max of uncalibrated logits; another for Vector and Matrix
-    false_alarms: float | None = None  # only of the target, as the next
-    missed_faults: float | None = None
 
 
 @dataclass(frozen=True)

@@ -87,15 +87,11 @@ class RunSpec:
         method = self.method or self.recipe_name
         return Cell(self.data, self.preparation.input, task_words(str(self.task), str(self.mix)), method, self.seed)
 
-    def data_dict(self) -> dict[str, Any]:
-        """The dataset's name and settings, without the folder it lies in."""
-        settings = {name: value for name, value in to_plain(self.dataset).items() if name != "root"}
-        return {"name": self.data} | settings
-
     def to_dict(self) -> dict[str, Any]:
-        """Every setting but the seed, as plain values."""
+        """Every setting but the seed and the folder of the dataset, as plain values."""
+        data = {name: value for name, value in to_plain(self.dataset).items() if name != "root"}
         return {
-            "data": self.data_dict(),
+            "data": {"name": self.data} | data,
             "source": list(self.task.sources),
             "target": self.task.target,
             "preparation": asdict(self.preparation),
@@ -113,16 +109,11 @@ class RunSpec:
         return {name: identity for name, row in rows.items() if (identity := row_identity(row)) is not None}
 
     @property
-    def tested(self) -> str | None:
-        """The dataset's name, if it is a row of the table: what was learnt from its bench does not judge it."""
-        return dataset_name(self.dataset)
-
-    @property
     def given(self) -> Given:
-        """What the user says of recordings that do not say it themselves; a model will be asked of them."""
+        """What the user says of recordings; what was learnt from the dataset's own bench does not judge it."""
         rpm = getattr(self.dataset, "rpm", None)
         return Given(
-            rpm=rpm if isinstance(rpm, float) else None, without=self.tested, search=False,
+            rpm=rpm if isinstance(rpm, float) else None, without=dataset_name(self.dataset), search=False,
             assumed_rate=self.preparation.rate,
         )  # fmt: skip
 
@@ -236,7 +227,11 @@ class Library:
         if spec.fingerprints:
             return spec
         spec = self._suited(spec)
-        return replace(spec, fingerprints=tuple(self._fingerprint(spec, domain) for domain in spec.domains))
+        catalogue, made = self.catalogue(spec.dataset), list[str]()
+        for domain in spec.domains:
+            key = "fingerprint", spec.dataset, domain
+            made.append(self._once(key, partial(fingerprint, catalogue.only([domain]))))
+        return replace(spec, fingerprints=tuple(made))
 
     def _suited(self, spec: RunSpec) -> RunSpec:
         """The run with the input that the metadata of its recordings allow, and why."""
@@ -251,10 +246,6 @@ class Library:
         kind = self._once(("input", spec.dataset, spec.domains, requested, rate), suited)
         preparation = replace(spec.preparation, input=kind)
         return replace(spec, preparation=preparation, chosen=(*spec.chosen, Choice("input", kind)))
-
-    def _fingerprint(self, spec: RunSpec, domain: str) -> str:
-        part = self.catalogue(spec.dataset).only([domain])
-        return self._once(("fingerprint", spec.dataset, domain), lambda: fingerprint(part))
 
 
 # What `bearcat adapt` does without any option. The defects are small, so that there are mistakes to calibrate with.

@@ -164,12 +164,10 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
         if final is not None:
             calibration = final.changed(lambda value, run=run: value[run : run + 1].cpu())  # type: ignore[misc]
         of_domain, diagrams = dict[str, DomainScores | None](), dict[str, dict[str, RecordedBins | None] | None]()
-        rates = alarm_rates(likely.argmax(axis=1), held.target_test_labels, known.healthy)
         for domain, codes in labels.items():
             of_domain[domain] = diagrams[domain] = None
             if bool((codes[run] != UNKNOWN).any()):
-                values_of = {name: _plain(score[run]) for name, score in scored[domain].items()}
-                of_domain[domain] = DomainScores(**values_of, **(rates if domain == "target" else {}))
+                of_domain[domain] = DomainScores(**{name: _plain(score[run]) for name, score in scored[domain].items()})
                 before, after = (_bins(logits[domain][run], codes[run]) for logits in (plain, calibrated))
                 diagrams[domain] = {"uncalibrated": before, "calibrated": None if final is None else after}
         usable = bool(trained.finite[run]), calibration is not None and not bool(calibration.at_bound.any())
@@ -211,13 +209,6 @@ def _estimates(
         calibrated, [info.origin for info in held.target_test.recordings], rows["shown"][:windows], split.trust_shift,
     )  # fmt: skip
     return from_plain(Estimates, values), evidence, familiarity if familiarity.usable else None, unfamiliar
-
-
-def alarm_rates(predicted: np.ndarray, labels: np.ndarray, healthy: int) -> dict[str, float | None]:
-    """Shares of healthy windows called faulty, and of faulty ones called healthy; None where there are none."""
-    alarm, faulty = predicted[labels != UNKNOWN] != healthy, labels[labels != UNKNOWN] != healthy
-    wrong = {"false_alarms": alarm[~faulty], "missed_faults": ~alarm[faulty]}
-    return {name: float(of.mean()) if healthy != UNKNOWN and len(of) else None for name, of in wrong.items()}
 
 
 def _bins(logits: Tensor, labels: Tensor) -> RecordedBins:

@@ -13,7 +13,6 @@ everything.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import math
 import os
@@ -44,7 +43,6 @@ VERSION = 1  # of the layout
 FOLDERS = ("runs", "locks", "stacks")
 ABOUT = "store.json"  # its version
 FAILURE = "failure.json"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LARGEST = {"cpu": 8, "cuda": 60}  # runs in a stack; half as many where the memory is short
 FILES = (SPEC, PREDICTIONS, CURVES, RECORD, FAILURE)  # of a run; the record last, or the failure instead
 RETRIES = 3  # of a run whose worker is lost
@@ -195,11 +193,6 @@ def execute(execution: Execution, executor: Executor, retry_failed: bool = False
         executor(free, execution)
 
 
-def disk_full(error: BaseException) -> bool:
-    cause = error if isinstance(error, OSError) else error.__cause__
-    return isinstance(cause, OSError) and cause.errno in FULL
-
-
 def complete(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> None:
     """Trains these runs, which must be ours, together; in halves where that fails, be it for memory or for one run."""
     from bearcat.adaptation.run import run_stack
@@ -213,9 +206,9 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
         with execution.bar(name, specs[0].recipe.schedule.epochs) as progress:
             folders = [store.folder(run) for run in runs]
             run_stack(specs, folders, device, progress, checkpoint, library=execution.library)
+    except OSError:  # of the store, such as a full disk
+        raise
     except Exception as error:
-        if disk_full(error):
-            raise
         trouble = error_sentence(error), traceback_text(error)  # without its frames, which keep memory
     rmtree(checkpoint.parent, ignore_errors=True)
     if trouble is None:

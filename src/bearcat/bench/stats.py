@@ -49,7 +49,6 @@ METRICS = {
         Metric("macro-f1", "macro_f1", "macro-F1"),
         Metric("ece", "ece", "ECE of 10 bins", False),
         Metric("ece15", "ece15", "ECE of 15 bins", False),
-        Metric("missed-faults", "missed_faults", "missed faults (faulty windows called healthy)", False),
     )
 }
 USUAL = ("accuracy", "ece")  # where none is asked for

@@ -193,7 +193,7 @@ GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, su
 StoreFolder = Annotated[Path, Option("--store", metavar="FOLDER", help="The folder that keeps the runs.")]
 Ray = Annotated[str | None, Option(metavar="HOST:PORT|local", help="Train on this Ray cluster instead of in stacks.")]
 Device = Annotated[str, Option(metavar="auto|cpu|cuda", help="Where training runs.")]
-Metric = Annotated[Names, Option(metavar="NAME", help="accuracy, ece, ece15, missed-faults, …; repeat for more.")]
+Metric = Annotated[Names, Option(metavar="NAME", help="accuracy, ece, ece15, balanced, …; repeat for more.")]
 
 
 @bench.command("run")

@@ -81,49 +81,42 @@ class Split:
 
 @dataclass(frozen=True)
 class Mix:
-    """Which classes a labelled target holds and in which shares, to try what plants have (docs/protocol.md).
+    """Which classes a labelled target holds and how many recordings, to try what plants have (docs/protocol.md).
 
     "healthy" is the class called healthy or normal, "rest" all that are not named. Labels only choose windows here.
     """
 
     keep: tuple[str, ...] = ()  # the target's classes; none: all
     without: tuple[str, ...] = ()  # classes that the target lacks
-    share: tuple[tuple[str, float], ...] = ()  # of each recording's training windows, one stretch, drawn from the seed
     unknown: tuple[str, ...] = ()  # classes that the source lacks
     recordings: tuple[tuple[str, int], ...] = ()  # at most so many of each class, drawn from the seed; "rest" together
-    # A class, or the name of a target recording of a healthy machine, whose windows are known while training.
+    # A class, or the name of a target recording of a healthy machine, known while training and left out of evaluation.
     reference: str = ""
-    reference_share: float = 1.0  # of each such recording; a whole one leaves the evaluation
 
     def __post_init__(self) -> None:
         for name, number in self.recordings:
             if number < 1:
                 raise InputError(f"the number of recordings of '{name}' must be at least 1, not {number}")
-        for name, share in (*self.share, ("reference", self.reference_share)):
-            if not 0 < share <= 1:
-                raise InputError(f"the share of '{name}' must be above 0 and at most 1, not {share:g}")
 
     def __str__(self) -> str:
         parts = [f"{'+'.join(self.keep)} only"] if self.keep else []
         parts += [f"without {'+'.join(self.without)}"] if self.without else []
-        parts += [f"{name} {100 * share:g} %" for name, share in self.share if share < 1]
         parts += [f"unknown {'+'.join(self.unknown)}"] if self.unknown else []
         parts += [f"{number} {name}" for name, number in self.recordings]
-        if self.reference:
-            stretch = f", {100 * self.reference_share:g} %" if self.reference_share < 1 else ""
-            parts.append(f"reference {self.reference}{stretch}")
+        parts += [f"reference {self.reference}"] if self.reference else []
         return "; ".join(parts)
 
     def spelled(self, labels: Sequence[str]) -> Mix:
         """With the names that these labels have; a name that none of them has is refused."""
 
         def spelling(name: str) -> str:
+            if name == "rest":
+                return name
             return (healthy_class(labels) if name == "healthy" else None) or find_name(name, labels, "class")
 
-        share = tuple((name if name == "rest" else spelling(name), value) for name, value in self.share)
-        numbers = tuple((name if name == "rest" else spelling(name), value) for name, value in self.recordings)
         keep, without, unknown = (tuple(map(spelling, names)) for names in (self.keep, self.without, self.unknown))
-        return replace(self, keep=keep, without=without, share=share, unknown=unknown, recordings=numbers)
+        numbers = tuple((spelling(name), number) for name, number in self.recordings)
+        return replace(self, keep=keep, without=without, unknown=unknown, recordings=numbers)
 
 
 def _not_known() -> Integers:
@@ -336,24 +329,14 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     full = split_task(task, source, target, split, seed)
     if mix.recordings:
         full = _with_fewer(full, mix, np.random.default_rng([seed, 6]))
-    target = full.target  # some of its recordings may have been left out
-    random = np.random.default_rng([seed, 3])
-    shares, reference_codes = dict(mix.share), references(mix, target.recordings, full.classes, task.target)
-    thinned, reference = [], np.full(len(target), UNKNOWN)
-    whole = np.zeros(len(target.recordings), dtype=bool)
-    for number, info in enumerate(target.recordings):
-        members = full.target_train[target.recording[full.target_train] == number]
-        if number in reference_codes and mix.reference_share == 1:  # wherever the split has put it, it is for training
-            whole[number], members = True, np.flatnonzero(target.recording == number)
-        members = members[np.argsort(target.start[members])]
-        thinned.append(_stretch(members, shares.get(str(info.label), shares.get("rest", 1.0)), random))
-        if number in reference_codes:
-            reference[_stretch(thinned[-1], mix.reference_share, random)] = reference_codes[number]
-    if whole.all():  # then nothing would be left to evaluate with: the test windows stay what they are
-        whole[:] = False
-        thinned = [part[np.isin(part, full.target_train)] for part in thinned]
-    train = np.random.default_rng([seed, 4]).permutation(np.concatenate(thinned))
-    test = full.target_test[~whole[target.recording[full.target_test]]]
+    target, train, test = full.target, full.target_train, full.target_test  # some recordings may have been left out
+    codes = references(mix, target.recordings, full.classes, task.target)
+    known, reference = np.isin(target.recording, list(codes)), np.full(len(target), UNKNOWN)
+    for number, code in codes.items():
+        reference[target.recording == number] = code
+    if not known.all():  # or nothing would be left to evaluate with
+        train, test = np.union1d(train, np.flatnonzero(known)), test[~known[test]]
+    train = np.random.default_rng([seed, 4]).permutation(np.sort(train))
     reference = reference if mix.reference else _not_known()
     return replace(full, target_train=train, target_test=test, reference=reference)
 
@@ -370,13 +353,6 @@ def _with_fewer(split: SplitTask, mix: Mix, random: np.random.Generator) -> Spli
     order = recording_number[split.target_order[drawn[split.target_order]]]
     target = of_recordings(split.target, drawn.tolist())
     return replace(split, target=target, target_train=train, target_test=test, target_order=order)
-
-
-def _stretch(members: Integers, share: float, random: np.random.Generator) -> Integers:
-    """One stretch of these, placed at random; at least two where there are as many."""
-    size = min(len(members), max(2, round(share * len(members))))
-    first = int(random.integers(len(members) - size + 1))
-    return members[first : first + size]
 
 
 def references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[str, ...], domain: str) -> dict[int, int]:
