@@ -232,7 +232,7 @@ def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
         return honest(specs, *words, **more)
 
     monkeypatch.setattr(running, "run_stack", scarce)
-    monkeypatch.setitem(LARGEST, "cpu", 5)
+    monkeypatch.setitem(LARGEST, "cpu", 4)
     site.execute()
     assert sizes == [4, 2, 2, 4, 2, 2]
     assert site.kinds() == ["done"] * 8

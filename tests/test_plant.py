@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.networks import predict
 from bearcat.cat.recipes import Recipe, Schedule
-from bearcat.data import Split, Task, split_task
+from bearcat.data import Split, Task
 from bearcat.data.tasks import UNKNOWN, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
 from bearcat.methods.matching import ClusterMatch, MatchClusters, likelihood_gain, match, source_states

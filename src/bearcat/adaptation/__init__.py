@@ -306,12 +306,10 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
 
 def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:
     """The task between the named domains, or between the first two where no names are given."""
-    if len(catalogue.domains) < 2 and not (source and target):
-        raise InputError(f"adapting needs two domains, and there is {', '.join(catalogue.domains) or 'none'}")
     sources = tuple(dict.fromkeys(find_domain(name, catalogue.domains) for name in source)) or catalogue.domains[:1]
     if target is not None:
         return Task(sources, find_domain(target, catalogue.domains))
     left = [domain for domain in catalogue.domains if domain not in sources]
     if not left:
-        raise InputError("every domain is a source; leave one of them for the target")
+        raise InputError(f"no domain is left for the target beside {', '.join(sources) or 'none'}; name two domains")
     return Task(sources, left[0])

@@ -290,11 +290,6 @@ class Adaptation:
         return {self.record.settings.recipe_name: self.record, **self.beside}
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """What may spoil the result."""
-        return self.record.warnings
-
-    @property
     def problems(self) -> Mapping[str, str]:
         """What is wrong with each recording of source and target that was left out, by its name."""
         return self.record.problems
@@ -304,7 +299,7 @@ class Adaptation:
         title = f"{' and '.join(settings.sources)} → {settings.target} by {settings.recipe_name}"
         lines = [repr(self.recordings), self.decision.sentence, *self.record.sentences, title]
         lines += [f"problem: {problem}" for problem in self.problems.values()]
-        lines += [f"warning: {warning}" for warning in self.warnings]
+        lines += [f"warning: {warning}" for warning in self.record.warnings]
         return "\n".join([*lines, f"model: {self.model}; page: {self.folder / 'report.html'}"])
 
 

@@ -14,7 +14,6 @@ everything.
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 import socket
 import tempfile
@@ -152,11 +151,6 @@ class Execution:
     bar: Bar = lambda *_: nullcontext()
     trained: set[str] = field(default_factory=set)  # the runs that this execution has finished
 
-    @property
-    def by_identity(self) -> dict[str, RunSpec]:
-        """The runs by their identities; several cells of a grid may share one."""
-        return {spec.identity: spec for spec in self.specs}
-
     def fail(self, spec: RunSpec, sentence: str, traceback: str) -> None:
         """Keeps the reason why a run, which must be ours, has no result."""
         reason = {"sentence": sentence, "traceback": traceback}
@@ -182,7 +176,8 @@ Executor = Callable[["Sequence[RunSpec]", Execution], None]
 
 def execute(execution: Execution, executor: Executor, retry_failed: bool = False) -> None:
     """Runs what is missing or damaged, with `retry_failed` also what failed, and no other process has."""
-    runs, store = execution.by_identity, execution.store
+    store = execution.store
+    runs = {spec.identity: spec for spec in execution.specs}  # several cells of a grid may share one
     for run in runs:
         state = store.state(run)
         if state.kind == "damaged":
@@ -227,33 +222,24 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
 
 
 def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.device) -> None:
-    """Trains runs of equal shape together in this process.
-
-    Finished runs have their places in stacks, so that after an interruption the others are in the same stack as before
-    and go on from its checkpoint.
-    """
+    """Trains runs of equal shape together in this process."""
     from bearcat.cat.algorithm import Run
     from bearcat.fast.device import stack_key
 
-    library = execution.library
     groups: dict[Hashable, list[RunSpec]] = defaultdict(list)
-    recipes, pending = {spec.recipe for spec in specs}, {spec.identity for spec in specs}
-    for spec in execution.by_identity.values():
-        if spec.recipe not in recipes:
-            continue
+    for spec in specs:
         try:
-            groups[stack_key(Run(spec.recipe, library.split(spec).outline(), spec.seed))].append(spec)
+            split = execution.library.split(spec)
+            groups[stack_key(Run(spec.recipe, split.outline(), spec.seed))].append(spec)
         except InputError as error:
             with execution.locked([spec]) as ours:
                 for unusable in ours:
                     execution.fail(unusable, str(error), traceback_text(error))
     for group in groups.values():
-        stacks = group[0].recipe.encoder.stacks
-        largest = LARGEST[device.type] if stacks else 1
-        number = math.ceil(len(group) / math.ceil(len(group) / largest))  # stacks of about equal size
-        for start in range(0, len(group), number):
-            members = [spec for spec in group[start : start + number] if spec.identity in pending]
-            with execution.locked(members) as ours:
+        size = LARGEST[device.type] if group[0].recipe.encoder.stacks else 1
+        # Of a fixed size, so that after an interruption the rest is in the same stacks and goes on from checkpoints.
+        for start in range(0, len(group), size):
+            with execution.locked(group[start : start + size]) as ours:
                 if ours:
                     complete(ours, device, execution)
 

@@ -73,18 +73,13 @@ class Grid:
     epochs: int | None = None
     published: bool = False  # what the published code does, in every method (docs/method.md), and in float32
 
-    def __post_init__(self) -> None:
-        numbers = (self.seeds,) if isinstance(self.seeds, int) else self.seeds
-        if min(numbers, default=0) < 0 or (isinstance(self.seeds, int) and self.seeds > 10_000):
-            raise InputError(f"'seeds' must be a number to 10000, or a list of numbers from 0 on, not {self.seeds}")
-
     @property
     def all_seeds(self) -> Sequence[int]:
         return range(self.seeds) if isinstance(self.seeds, int) else self.seeds
 
-    @property
-    def all_methods(self) -> tuple[Method, ...]:
-        return *self.methods, *self.method
+    def __post_init__(self) -> None:
+        if min(self.all_seeds, default=-1) < 0:
+            raise InputError(f"'seeds' must be a number above 0, or a list of numbers from 0 on, not {self.seeds}")
 
 
 def read_grid(path: Path) -> tuple[Grid, ...]:
@@ -135,7 +130,7 @@ def _specs(grid: Grid, root: Path | None, library: Library) -> list[RunSpec]:
             label, dataset, task, method.method, recipe, replace(grid.preparation, input=kind), grid.split, seed,
             mix, method=method.name,
         )
-        for method in grid.all_methods
+        for method in (*grid.methods, *grid.method)
         for kind in (grid.inputs or (RECIPES[method.method].input,))
         for recipe in [without_own_benches(method.recipe(kind, grid.epochs, grid.published), data.name)]
         for task in tasks

@@ -90,7 +90,7 @@ def _section(title: str, runs: Sequence[Result | Missing], metrics: Sequence[str
     notes, tables, pictures = caveats(results, missing), list[Table](), list[ReportFigure | None]()
     for metric in metrics if results else ():  # a group may have no finished run
         comparison = compare(results, metric)
-        tables.append(score_table(results, missing, comparison))
+        tables.append(score_table(results, comparison))
         if comparison.pairs:
             tables.append(pair_table(comparison))
             pictures.append(critical_difference(comparison))
@@ -134,14 +134,14 @@ def file_name(text: str) -> str:
     return re.sub(r"[^\w.+=-]+", "-", text.replace("*", "star")).strip("-.") or "unnamed"
 
 
-def score_table(results: Sequence[Result], missing: Sequence[Missing], comparison: Comparison) -> Table:
+def score_table(results: Sequence[Result], comparison: Comparison) -> Table:
     """Average, average rank and the mean of every task."""
     cell, metric, methods = results[0].cell, comparison.metric, ordered_names(comparison.methods)
-    tasks = ordered_tasks((*results, *missing))
+    tasks = ordered_tasks(results)
     bold = {comparison.best, *(() if comparison.warning else comparison.equivalent)}
     columns: dict[str, list[TableEntry]] = {
         "Method": [TableEntry(method) for method in methods],
-        "Average": _best_bold([percent_entry(comparison.averages[method]) for method in methods], comparison),
+        "Average": [percent_entry(comparison.averages[method]) for method in methods],
         "Average rank": [number_entry(comparison.ranks[method], "{:.2f}", method in bold) for method in methods],
     }
     paper = paper_figures(cell.input, metric.score) if cell.dataset == "paderborn" else {}
@@ -150,14 +150,13 @@ def score_table(results: Sequence[Result], missing: Sequence[Missing], compariso
         columns["Paper"] = [percent_entry(float(mean)) for mean in means]
     seeds = max((spread.n for spread in comparison.cells.values()), default=0)
     for task in tasks:
-        entries = [_spread_entry(comparison.cells.get((method, task)), seeds) for method in methods]
-        columns[numbered(task)] = _best_bold(entries, comparison)
+        columns[numbered(task)] = [_spread_entry(comparison.cells.get((method, task)), seeds) for method in methods]
     over = f"mean ± standard deviation over {seeds} seeds, in brackets where fewer" if seeds > 1 else "one seed"
-    equals = " alone" if comparison.warning else f" and all not significantly different from it (level {ALPHA:g})"
+    equals = "" if comparison.warning else f", and those not significantly different from it (level {ALPHA:g})"
     note = [
         f"Percent, {'higher' if metric.higher_is_better else 'lower'} is better; {over}.",
         comparison.rule,
-        f"Bold: the best mean of a column, as printed; of ranks, the best{equals}.",
+        f"Bold: the best rank{equals}.",
     ]
     if any("*" in method for method in methods):
         note.append("* = with MCC and SDAT.")
@@ -197,15 +196,6 @@ def paper_figures(kind: str, score: str) -> dict[tuple[str, str], float]:
     text = (files("bearcat.bench") / "paper.csv").read_text(encoding="utf-8")
     rows = [row for row in csv.DictReader(text.splitlines()) if (row["input"], row["metric"]) == (kind, score)]
     return {(row["method"], f"{row['source']}→{row['target']}"): float(row["value"]) / 100 for row in rows}
-
-
-def _best_bold(entries: list[TableEntry], comparison: Comparison) -> list[TableEntry]:
-    """The best of a column in bold, and what prints like it."""
-    values = {entry.value: entry.text.partition(" ")[0] for entry in entries if entry.value is not None}
-    if len(entries) < 2 or not values:
-        return entries
-    best = values[(max if comparison.metric.higher_is_better else min)(values)]
-    return [replace(entry, bold=entry.text.partition(" ")[0] == best) for entry in entries]
 
 
 def _spread_entry(spread: Spread | None, seeds: int) -> TableEntry:

@@ -25,9 +25,8 @@ from bearcat.findings import count
 from bearcat.report import Floats, Result
 
 ALPHA = 0.05
-# Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it
-# 0.85 − 0.80 and 0.75 − 0.70 would not tie.
-SAME = 1e-6
+# Of scores, which are fractions computed in float32: without rounding 0.85 − 0.80 and 0.75 − 0.70 would not tie.
+DECIMALS = 6
 
 
 @dataclass(frozen=True)
@@ -135,12 +134,12 @@ def compare(results: Sequence[Result], metric: str) -> Comparison:
 
 def ranks(values: Floats) -> Floats:
     """1 for the lowest of each row, ties averaged: (block, method) → (block, method)."""
-    return np.array([stats.rankdata(_snapped(row)) for row in values]).reshape(values.shape)
+    return np.asarray(stats.rankdata(values.round(DECIMALS), axis=1))
 
 
 def signed_rank(differences: Floats) -> float:
     """Two-sided p of Wilcoxon's signed-rank test, zeros ranked and left out (Pratt)."""
-    sizes = _snapped(np.abs(differences))
+    sizes = np.abs(differences).round(DECIMALS)
     ranked = stats.rankdata(sizes)[sizes > 0]
     positive = float(ranked[differences[sizes > 0] > 0].sum())
     total = float(ranked.sum())
@@ -172,16 +171,6 @@ def _pairs(means: Mapping[str, Floats]) -> tuple[Pair, ...]:
         Pair(*names, float(gap.mean()), chance, adjusted)
         for names, gap, chance, adjusted in zip(pairs, gaps, p, holm(p), strict=True)
     )
-
-
-def _snapped(values: Floats) -> Floats:
-    """Values that differ by rounding alone made equal, and zero where they are next to it."""
-    values = np.where(np.abs(values) < SAME, 0.0, values)
-    order = np.argsort(values, kind="stable")
-    steps = np.diff(values[order], prepend=-np.inf) > SAME
-    snapped = np.empty_like(values)
-    snapped[order] = values[order][steps][np.cumsum(steps) - 1] if len(values) else values
-    return snapped
 
 
 def _warning(tasks: int, pairs: int) -> str:

@@ -145,7 +145,7 @@ def ordered_names(methods: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(methods), key=lambda name: (order.index(name) if name in RECIPES else len(order), name)))
 
 
-def ordered_tasks(runs: Iterable[Result | Missing]) -> tuple[str, ...]:
+def ordered_tasks(runs: Iterable[Result]) -> tuple[str, ...]:
     """The tasks of these runs: Paderborn's conditions in their order, others with numbers sorted by size."""
 
     def key(task: str) -> str:
