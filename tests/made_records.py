@@ -133,9 +133,8 @@ def scored(method: str, task: str, seed: int, accuracy: float | None, ece: float
 def _estimates(expected: float) -> dict[str, Any]:
     """What a record says without labels where this accuracy is expected, and no check models could be fitted."""
     values = {
-        "mean_confidence": expected, "accuracy": {"confidence": expected}, "window_agreement": 1.0,
+        "mean_confidence": expected, "accuracy": {"confidence": expected},
         "expected": {"value": expected, "low": 0.0, "high": 1.0},
-        "familiarity": {"rate": 0.05, "distance_limit": 1.0, "shape_limit": 1.0, "recording_limit": 0.1},
     }  # fmt: skip
     source = Estimate(0.9, 0.85, 0.94)
     evidence = ModelEvidence(Estimate(expected, 0.0, 1.0), True, source, 200, len(CLASSES))

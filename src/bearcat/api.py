@@ -61,7 +61,7 @@ def adapt(
         texts.append(f"folders={','.join(folders)}")
         sources, target = [Path(folder).name for folder in folders[:-1]], Path(folders[-1]).name
     plan = make_plan(AdaptRequest.of(data=data, source=sources, target=target, settings=texts, **request))
-    for sentence in (*(problem.sentence for problem in plan.problems), *plan.spec.warnings):
+    for sentence in (*(problem.sentence for problem in plan.library.part(plan.spec).left_out), *plan.spec.warnings):
         warnings.warn(sentence, stacklevel=2)
     return run(plan, Path(out), training_progress) if progress else run(plan, Path(out))
 

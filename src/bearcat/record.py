@@ -101,8 +101,6 @@ class Estimates:
     mean_confidence: float | None
     accuracy: Mapping[str, float | None]  # by estimator; None where it is not a number
     expected: Estimate | None  # the accuracy to expect, from all of them
-    familiarity: Mapping[str, Any]  # limits, the rate they were set for, and shares beyond them (diagnosis/pooling.py)
-    window_agreement: float | None = None  # share of windows whose class is that of most windows of their recording
 
 
 @dataclass(frozen=True)

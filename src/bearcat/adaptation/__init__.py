@@ -24,16 +24,7 @@ from bearcat.adaptation.evaluation import RunEvidence, run_evidence
 from bearcat.cat.recipes import DEFAULT_RECIPE, QUICK_EPOCHS, RECIPES, Recipe, find_recipe
 from bearcat.cat.state import RESULT_VERSION
 from bearcat.data.choose import Choice, Requested, choose_settings, paper_settings
-from bearcat.data.datasets import (
-    Catalogue,
-    Dataset,
-    Problem,
-    dataset_label,
-    dataset_name,
-    find_domain,
-    load,
-    open_dataset,
-)
+from bearcat.data.datasets import Catalogue, Dataset, dataset_label, dataset_name, find_domain, load, open_dataset
 from bearcat.data.folder import at_speeds
 from bearcat.data.inputs import Preparation, find_input, suited_input
 from bearcat.data.recording import Windows, join
@@ -181,9 +172,9 @@ class Library:
     def catalogue(self, dataset: Dataset) -> Catalogue:
         return self._once(("catalogue", dataset), dataset.catalogue)
 
-    def left_out(self, spec: RunSpec) -> tuple[Problem, ...]:
-        """The recordings of the run's domains that cannot be used."""
-        return self.catalogue(spec.dataset).only(spec.domains).left_out
+    def part(self, spec: RunSpec) -> Catalogue:
+        """The part of the catalogue that is the run's domains."""
+        return self.catalogue(spec.dataset).only(spec.domains)
 
     def windows(self, spec: RunSpec, domain: str) -> Windows:
         """The prepared windows of a domain."""
@@ -240,7 +231,7 @@ class Library:
             return spec
 
         def suited() -> str:
-            infos = [recording.info() for recording in load(self.catalogue(spec.dataset), spec.domains)]
+            infos = [recording.info() for recording in load(self.part(spec))]
             return suited_input(requested, [replace(info, rate=rate or info.rate) for info in infos])
 
         kind = self._once(("input", spec.dataset, spec.domains, requested, rate), suited)
@@ -260,11 +251,6 @@ class AdaptationPlan:
     library: Library
     device: torch.device
     requested: bool = False  # the method was named: its model is saved, whichever is recommended
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Recordings that cannot be used, and are left out."""
-        return self.library.left_out(self.spec)
 
 
 def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> AdaptationPlan:

@@ -205,7 +205,7 @@ def _estimates(
     predicted = np.unique(target.predicted)
     alone = len(predicted) == 1 and predicted[0] != known.healthy and len(np.unique(tested_in)) > 1
     values, evidence = estimates(
-        right, labels, target, familiarity.limits, finite, split.classes[int(predicted[0])] if alone else None,
+        right, labels, target, finite, split.classes[int(predicted[0])] if alone else None,
         calibrated, [info.origin for info in held.target_test.recordings], rows["shown"][:windows], split.trust_shift,
     )  # fmt: skip
     return from_plain(Estimates, values), evidence, familiarity if familiarity.usable else None, unfamiliar

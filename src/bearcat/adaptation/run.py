@@ -92,19 +92,12 @@ def run_stack(
     progress: Callable[[TrainingState], None] | None = None, checkpoint: Path | None = None, keep_model: bool = False,
     library: Library | None = None, write: bool = True,
 ) -> list[FinishedRun]:  # fmt: skip
-    """Trains these runs, whose stack keys must agree, together; writes a folder for each, or only claims it.
-
-    Where all folders hold their records already, these are read and nothing is trained.
-    """
+    """Trains these runs, whose stack keys must agree, together; writes a folder for each, or only claims it."""
     library = library or Library()
     specs = [library.identified(spec) for spec in specs]
-    done = all((folder / RECORD).exists() for folder in folders)
-    splits = [] if done else [library.split(spec) for spec in specs]  # data that cannot be used leave no folder
+    splits = [library.split(spec) for spec in specs]  # data that cannot be used leave no folder
     for folder, spec in zip(folders, specs, strict=True):
         claim(folder, spec)
-    if done:
-        models = [load_model(folder / "model") if keep_model else None for folder in folders]
-        return [FinishedRun(read_result(folder).record, model) for folder, model in zip(folders, models, strict=True)]
     started, finished = time.monotonic(), list[FinishedRun]()
     evidence = [library.evidence(spec, split) for spec, split in zip(specs, splits, strict=True)]
     runs = [
@@ -118,7 +111,7 @@ def run_stack(
     seconds = time.monotonic() - started
     for number, (spec, split, evaluation) in enumerate(zip(specs, splits, evaluations, strict=True)):
         record, model = make_record(spec, split, evaluation, trained, number, seconds), None
-        record = replace(record, problems={problem.origin: problem.sentence for problem in library.left_out(spec)})
+        record = replace(record, problems={problem.origin: problem.sentence for problem in library.part(spec).left_out})
         if keep_model:
             model = _model(trained, number, spec, split, evaluation, record)
         elif not record.failed:
@@ -324,6 +317,9 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> None:
     """
 
     def trained(run: RunSpec, folder: Path, write: bool) -> FinishedRun:
+        if (folder / RECORD).exists():  # before an interruption
+            claim(folder, run)
+            return FinishedRun(read_result(folder).record, load_model(folder / "model"))
         with bar(run.recipe_name, run.recipe.schedule.epochs) as progress:
             (finished,) = run_stack(
                 [run], [folder], plan.device, progress, folder / CHECKPOINT, keep_model=True, library=plan.library,

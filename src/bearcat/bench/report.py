@@ -40,16 +40,7 @@ from bearcat.report import (
     ordered_tasks,
 )
 from bearcat.report.figures import WIDE, ReportFigure, empty_figure, house_style
-from bearcat.report.pages import (
-    NOTHING,
-    Section,
-    Table,
-    TableEntry,
-    number_entry,
-    percent_entry,
-    templates,
-    write_page,
-)
+from bearcat.report.pages import NOTHING, Section, Table, TableEntry, number_entry, percent_entry, templates, write_page
 from bearcat.storage import write_atomically
 
 

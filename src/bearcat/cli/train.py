@@ -45,7 +45,7 @@ def adapt(
     if plan.spec.chosen:  # each can be given as an option instead
         chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.spec.chosen)
         print_note(f"chosen from the recordings: {chosen}")
-    for problem in plan.problems:
+    for problem in plan.library.part(plan.spec).left_out:
         print_note(problem.sentence, "problem")
     for warning in plan.spec.warnings:
         print_note(warning, "warning")

@@ -34,7 +34,7 @@ class Input:
     ('rate', 'rpm', 'bearing')
     """
 
-    version: ClassVar[int] = 1  # raise it when the transform changes: cached windows and runs are made again
+    version: ClassVar[int] = 1  # raise it when the transform changes: runs are made again
     label_from: ClassVar[int] = 100  # T_PL of the paper, which lets self-training wait for all but the waveform
 
     @property

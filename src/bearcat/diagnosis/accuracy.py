@@ -119,7 +119,7 @@ def window_agreement(target: Target) -> float:
 
 
 def estimates(
-    right: Booleans, labels: Integers, target: Target, familiarity: Mapping[str, Any], finite: bool,
+    right: Booleans, labels: Integers, target: Target, finite: bool,
     one_class: str | None, calibrated: bool, names: Sequence[str], shown: Floats, shift: str,
 ) -> tuple[dict[str, Any], ModelEvidence]:  # fmt: skip
     """A record's `estimates`, and the evidence for the decision.
@@ -132,9 +132,8 @@ def estimates(
     usual = expected_range(accuracy, united, shift)
     expected = careful(usual, shift) if usual is not None and target.checks else usual
     plain: dict[str, Any] = without_nan({
-        "mean_confidence": float(confidence(shown).mean()),
-        "accuracy": accuracy, "window_agreement": united,
-        "expected": expected and asdict(expected), "familiarity": dict(familiarity),
+        "mean_confidence": float(confidence(shown).mean()), "accuracy": accuracy,
+        "expected": expected and asdict(expected),
     })  # fmt: skip
     evidence = ModelEvidence(
         expected, finite, source_accuracy(right, labels), len(labels), len(np.unique(labels)), one_class,

@@ -100,7 +100,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Missing:
-    """A planned run without a result, and why: `kind` is "not run", "running", "failed" or "damaged"."""
+    """A planned run without a result, and why: `kind` is "missing", "running", "failed" or "damaged"."""
 
     cell: Cell
     kind: str
