@@ -133,7 +133,7 @@ def scored(method: str, task: str, seed: int, accuracy: float | None, ece: float
 def _estimates(expected: float) -> dict[str, Any]:
     """What a record says without labels where this accuracy is expected, and no check models could be fitted."""
     values = {
-        "mean_confidence": expected, "accuracy": {"confidence": expected},
+        "mean_confidence": expected, "accuracy": {"confidence": expected}, "window_agreement": 1.0,
         "expected": {"value": expected, "low": 0.0, "high": 1.0},
     }  # fmt: skip
     source = Estimate(0.9, 0.85, 0.94)

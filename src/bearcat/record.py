@@ -101,6 +101,7 @@ class Estimates:
     mean_confidence: float | None
     accuracy: Mapping[str, float | None]  # by estimator; None where it is not a number
     expected: Estimate | None  # the accuracy to expect, from all of them
+    window_agreement: float | None = None  # share of windows whose class is that of most windows of their recording
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def estimates(
     usual = expected_range(accuracy, united, shift)
     expected = careful(usual, shift) if usual is not None and target.checks else usual
     plain: dict[str, Any] = without_nan({
-        "mean_confidence": float(confidence(shown).mean()), "accuracy": accuracy,
+        "mean_confidence": float(confidence(shown).mean()), "accuracy": accuracy, "window_agreement": united,
         "expected": expected and asdict(expected),
     })  # fmt: skip
     evidence = ModelEvidence(
