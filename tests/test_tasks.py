@@ -22,7 +22,6 @@ from bearcat.errors import InputError
 from bearcat.report import read_result
 from bearcat.settings import override
 from tests.conftest import make_recording
-from tests.reference import plant as twin
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # scripts that import each other
 from recording_scores import score_recordings, witness_scores
@@ -175,8 +174,6 @@ def test_channels_recorded_at_once_stay_on_one_side(scheme):
 
 # Targets as plants have them: so many recordings of each class, which are scored one by one.
 
-STATES = ("healthy", "inner race", "outer race", "ball", "unknown", "cannot tell")
-
 
 def counted(split) -> dict[str, int]:
     labels = [info.label for info in split.target.recordings]
@@ -199,56 +196,24 @@ def test_a_target_holds_so_many_recordings_of_each_class_drawn_from_the_seed():
     assert counted(many) == {"healthy": 6, "inner": 6, "outer": 6}  # at most so many; the others all
 
 
-def test_mixes_cuts_and_labels_are_read_from_a_grid(tmp_path):
-    path = tmp_path / "grid.toml"
-    path.write_text("""
-    methods = ["source-only"]
-    seeds = 1
-    tasks = ["N15_M07_F10:N09_M07_F10"]
-    data = { name = "simulated", label = "mine" }
-    preparation = { cut = 1.5 }
-    target = [{}, { recordings = { healthy = 3, rest = 1 } }]
-    """)
-    plain, mixed = plan(read_grid(path))
-    assert plain.cell.dataset == "mine"
-    assert plain.to_dict()["preparation"]["cut"] == 1.5
-    assert mixed.mix == Mix(recordings=(("healthy", 3), ("rest", 1)))
-    assert dict(mixed.to_dict()["mix"]["recordings"]) == {"healthy": 3, "rest": 1}
-    assert mixed.cell.task != plain.cell.task
-    for wrong in (
-        '{ recordings = { rest = "two" } }',
-        "{ recordings = { rest = 0 } }",
-        "{ recordings = { rset = 1 } }",
-    ):
-        path.write_text(f'methods = ["source-only"]\ndata = "simulated"\ntarget = [{wrong}]\n')
-        with pytest.raises(InputError):
-            plan(read_grid(path))
+# Scores, and a grid from its file to them.
 
 
-# Scores.
+def test_recordings_are_scored_by_what_is_called_and_decided():
+    rows = (  # label, state called, decision, confidence
+        ("healthy", "healthy", "ok", 1.0), ("healthy", "inner race", "alarm", 0.75), ("ball", "unknown", "ok", 0.5),
+        ("healthy", "cannot tell", "check", 0.5), ("IR5", "inner race", "alarm", 0.75), ("outer-2", "healthy", "check", 1.0),
+    )  # fmt: skip
+    diagnoses = [
+        Diagnosis(str(number), decision=Decision(action), state=state, confidence=confidence)
+        for number, (_, state, action, confidence) in enumerate(rows)
+    ]
+    labels = {str(number): label for number, (label, *_) in enumerate(rows)}
+    found = score_recordings(diagnoses, labels, ("healthy", "IR5", "outer-2"))  # a ball is rightly unknown
+    shares = (found.right, found.missed, found.passed, found.false_alarms, found.type_right, found.check)
+    assert shares == pytest.approx((1 / 2, 2 / 3, 1 / 3, 1 / 3, 2 / 3, 1 / 3))
+    assert found.ece == pytest.approx(2 / 4 * (0.75 - 0.5) + 2 / 4 * (1 - 0.5))  # of the four that claim a state
 
-
-def diagnosed(name: str, state: str, action: str, confidence: float) -> Diagnosis:
-    return Diagnosis(name, decision=Decision(action), state=state, confidence=confidence)
-
-
-def test_recordings_are_scored_as_a_plain_loop_scores_them():
-    random = np.random.default_rng(0)
-    truths = {"healthy": "healthy", "IR5": "inner race", "outer-2": "outer race", "ball": "ball"}
-    for size in (1, 2, 7, 60):
-        labels = random.choice(list(truths), size).tolist()
-        states, actions = random.choice(STATES, size).tolist(), random.choice(["ok", "check", "alarm"], size).tolist()
-        confidence = random.uniform(0.01, 1, size).tolist()
-        diagnoses = [diagnosed(str(n), states[n], actions[n], confidence[n]) for n in range(size)]
-        named = {str(n): labels[n] for n in range(size)}
-        scores = score_recordings(diagnoses, named, ("healthy", "IR5", "outer-2"))
-        rows = [(truths[labels[n]], states[n], actions[n], confidence[n], labels[n] == "ball") for n in range(size)]
-        assert scores.recordings == size
-        for name, value in twin.recording_scores(rows).items():
-            assert getattr(scores, name) == (None if value is None else pytest.approx(value)), name
-
-
-# A grid from its file to its table.
 
 GRID = """
 title = "Specimens"
@@ -270,8 +235,10 @@ settings = { specimens = 2, groups = 2, seconds = 2, faults = ["inner", "outer"]
 def test_runs_of_a_grid_are_scored_by_recordings_witnesses_and_targets(tmp_path: Path, command):
     path, store = tmp_path / "tiny.toml", tmp_path / "store"
     path.write_text(GRID)
+    assert {spec.cell.dataset for spec in plan(read_grid(path))} == {"specimens"}
     assert command("bench", "run", path, "--store", store, "--device", "cpu")[0] == 0
     results = [read_result(record.parent) for record in store.rglob("record.json")]
+    assert {result.record.settings.values["preparation"]["cut"] for result in results} == {1.0}
     scores = {(result.cell.method, result.record.settings.mix): witness_scores(result) for result in results}
     for (_, target), witnesses in scores.items():
         assert {"physics alone", "network alone", "diagnosis"} <= witnesses.keys()

@@ -18,16 +18,10 @@ from bearcat.data.benches import PAPER
 from bearcat.data.datasets import CONDITIONS
 
 REPOSITORY = Path(__file__).parents[2]
-PAGE = (
-    (REPOSITORY / "docs" / "benchmark.md").read_text(encoding="utf-8").partition("## The paper's tables and figures")[2]
-)
+PAGE = (REPOSITORY / "docs" / "benchmark.md").read_text(encoding="utf-8").partition("## The paper's tables")[2]
 GRIDS = re.findall(r"bearcat bench run grids/([\w-]+)\.toml", PAGE)
 LENGTH, WINDOWS = 68, 7
-FREQUENCY = (
-    "source-only",
-    "CAT*-Temperature",
-    "CAT*-Vector",
-)  # run with frequency input too, the others with time alone
+FREQUENCY = ("source-only", "CAT*-Temperature", "CAT*-Vector")  # with frequency input too, the others with time alone
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
 
 
