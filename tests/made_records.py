@@ -74,7 +74,7 @@ def made_result(
         "settings": {
             "data": {"name": cell.dataset}, "source": source.split("+"), "target": cell.task.partition("→")[2],
             "preparation": {"input": cell.input, "length": 1024, "stride": None, "rate": None},
-            "split": {"scheme": "window", "test": 0.2, "gap": 1}, "recipe": {"name": method} | settings.to_dict(),
+            "split": "window", "recipe": {"name": method} | settings.to_dict(),
         },
         "seed": cell.seed,
         "data": {

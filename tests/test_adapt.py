@@ -26,7 +26,7 @@ from bearcat.cat.algorithm import Run, train
 from bearcat.cat.recipes import GROUPS, RECIPES
 from bearcat.cat.state import watcher
 from bearcat.cli.train import settings_of
-from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
+from bearcat.data import Preparation, Task, load, open_dataset, prepare, split_task
 from bearcat.deploy.model import load_model
 from bearcat.diagnosis.recording import Diagnoses
 from bearcat.record import CHECKPOINT, RECORD, Record
@@ -166,7 +166,7 @@ def test_scrambled_target_labels_change_no_weight():
     scrambled = replace(target, recordings=tuple(replace(recording, label=label) for recording, label in pairs))
     found = []
     for windows in (target, scrambled):
-        split = split_task(Task("N15_M07_F10", "N09_M07_F10"), source, windows, Split(), seed=0)
+        split = split_task(Task("N15_M07_F10", "N09_M07_F10"), source, windows, "window", seed=0)
         watch = watcher([split.held_back], CPU)
         found.append(train([Run(RECIPES["CAT*-Temperature"].in_epochs(4), split.training, 0)], CPU, watch))
     first, second = (trained.network.state_dict() for trained in found)

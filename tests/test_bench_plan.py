@@ -103,7 +103,7 @@ def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
         (('["frequency"]', '["frequenzy"]'), ["'frequenzy'", "'frequency'?"]),
         (('["N15_M07_F10:N09_M07_F10"]', '["N15_M07_F10"]'), ["task 1", '"A:B"']),
         (("M07_F10:N09", "M07_F10:N15"), ["'N15_M07_F10'", "two different domains"]),
-        (("title", "split = { scheme = 'blok' }\ntitle"), ["split", "'blok'", "'block'?"]),
+        (("title", "split = 'blok'\ntitle"), ["split", "'blok'", "'block'?"]),
         (("title", "method = [{ method = 'AT', set.labels.ta = 1 }]\ntitle"), ["method 'AT'", "'ta'", "'tau'?"]),
         (("title", "method = [{ name = 'x' }]\ntitle"), ["method 1", "'method' is missing"]),
         (("title = ", "title "), ["TOML"]),

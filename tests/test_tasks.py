@@ -14,13 +14,12 @@ import pytest
 from bearcat.bench.grid import plan, read_grid
 from bearcat.data.inputs import Preparation
 from bearcat.data.recording import RecordingInfo, Windows
-from bearcat.data.tasks import UNKNOWN, Mix, Split, Task, mixed_task, split_task
+from bearcat.data.tasks import UNKNOWN, Mix, Task, mixed_task, split_task
 from bearcat.data.windows import prepare
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
 from bearcat.report import read_result
-from bearcat.settings import override
 from tests.conftest import make_recording
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # scripts that import each other
@@ -49,7 +48,7 @@ def place_of(values: np.ndarray, windows: Windows) -> list[int]:
 @pytest.mark.parametrize("scheme", ["window", "block", "recording"])
 def test_a_split_parts_every_domain_and_never_shares_a_window(scheme):
     source, target = windows_of("a", 5), windows_of("b", 5)
-    split = split_task(TASK, source, target, Split(scheme), seed=3)
+    split = split_task(TASK, source, target, scheme, seed=3)
     train, test = (place_of(part.values, source) for part in (split.training.source_train, split.training.source_test))
     assert not set(train) & set(test)
     held_out = place_of(split.held_back.target_test.values, target)
@@ -69,7 +68,7 @@ def test_a_split_parts_every_domain_and_never_shares_a_window(scheme):
 
 def test_the_same_seed_gives_the_same_split_and_another_seed_another():
     source, target = windows_of("a"), windows_of("b")
-    first, again, other = (split_task(TASK, source, target, Split(), seed=seed) for seed in (1, 1, 2))
+    first, again, other = (split_task(TASK, source, target, "window", seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.training.target_train.values, again.training.target_train.values)
     assert not np.array_equal(first.training.target_train.values, other.training.target_train.values)
     assert not np.array_equal(first.training.source_test.labels, other.training.source_test.labels)
@@ -79,7 +78,7 @@ def test_the_same_seed_gives_the_same_split_and_another_seed_another():
 def test_a_block_split_keeps_train_and_test_apart_in_time(stride):
     source, target = windows_of("a", 2, stride=stride), windows_of("b", 2, stride=stride)
     for seed in range(5):
-        split = split_task(TASK, source, target, Split("block"), seed=seed)
+        split = split_task(TASK, source, target, "block", seed=seed)
         test = place_of(split.training.source_test.values, source)
         train = place_of(split.training.source_train.values, source)
         for number in range(len(source.recordings)):
@@ -93,7 +92,7 @@ def test_a_block_split_keeps_train_and_test_apart_in_time(stride):
 
 def test_nothing_reachable_from_the_training_data_knows_a_target_label():
     source, target = windows_of("a", 2), windows_of("b", 2)
-    split = split_task(TASK, source, target, Split(), seed=0)
+    split = split_task(TASK, source, target, "window", seed=0)
     reached_by_id: dict[int, object] = {}
     waiting: list[object] = [split.training]
     while waiting:
@@ -120,7 +119,7 @@ def test_the_numbers_of_target_recordings_do_not_reveal_their_classes():
     """Recordings are listed by class, so a number in that order would be a label."""
     target = windows_of("b", 20, samples=640)
     origins = [recording.origin for recording in target.recordings]
-    orders = [split_task(TASK, windows_of("a"), target, Split(), seed).target_order for seed in range(3)]
+    orders = [split_task(TASK, windows_of("a"), target, "window", seed).target_order for seed in range(3)]
     numbering = [[origins[number] for number in order] for order in orders]
     assert all(sorted(order) == sorted(origins) for order in numbering)
     assert len({tuple(order) for order in [origins, *numbering]}) == 4
@@ -131,7 +130,7 @@ def test_the_numbers_of_target_recordings_do_not_reveal_their_classes():
 
 def test_a_class_the_source_lacks_is_unknown():
     source, target = windows_of("a"), windows_of("b", classes=("inner", "outer", "cage"))
-    split = split_task(TASK, source, target, Split(), seed=0)
+    split = split_task(TASK, source, target, "window", seed=0)
     assert split.training.classes == ("inner", "outer", "ball")
     assert np.count_nonzero(split.held_back.target_test_labels == UNKNOWN) == 20
 
@@ -143,15 +142,14 @@ def test_what_cannot_be_a_task_is_refused():
     cases = [
         (lambda: Task("a", "a"), "two different domains"),
         (lambda: Task((), "a"), "at least one source"),
-        (lambda: split_task(TASK, unlabelled, target, Split(), 0), r"a/ball/0\.npy: a source recording needs a label"),
-        (lambda: split_task(TASK, windows_of("a", classes=("inner",)), target, Split(), 0), "only the class 'inner'"),
-        (lambda: split_task(TASK, labelled, fast, Split(), 0), "different sampling rates"),
-        (lambda: split_task(TASK, labelled, replace(target, values=target.values[..., :32]), Split(), 0), "shape"),
-        (lambda: split_task(TASK, labelled, target, Split(), -1), "seed"),
-        (lambda: split_task(TASK, windows_of("a", 1), target, Split("recording"), 0), r"\(a/inner/0\.npy\)"),
-        (lambda: split_task(TASK, windows_of("a", samples=128), target, Split("block"), 0), "2 windows are too few"),
-        (lambda: Split("windwo"), "did you mean 'window'"),
-        (lambda: override(Split(), {"test": "0.3"}), "unknown setting 'test'"),
+        (lambda: split_task(TASK, unlabelled, target, "window", 0), r"a/ball/0\.npy: a source recording needs a label"),
+        (lambda: split_task(TASK, windows_of("a", classes=("inner",)), target, "window", 0), "only the class 'inner'"),
+        (lambda: split_task(TASK, labelled, fast, "window", 0), "different sampling rates"),
+        (lambda: split_task(TASK, labelled, replace(target, values=target.values[..., :32]), "window", 0), "shape"),
+        (lambda: split_task(TASK, labelled, target, "window", -1), "seed"),
+        (lambda: split_task(TASK, windows_of("a", 1), target, "recording", 0), r"\(a/inner/0\.npy\)"),
+        (lambda: split_task(TASK, windows_of("a", samples=128), target, "block", 0), "2 windows are too few"),
+        (lambda: split_task(TASK, labelled, target, "windwo", 0), "did you mean 'window'"),
     ]
     for call, sentence in cases:
         with pytest.raises(InputError, match=sentence):
@@ -165,7 +163,7 @@ def test_channels_recorded_at_once_stay_on_one_side(scheme):
         for label in ("inner", "outer", "ball") for copy in range(4) for channel in ("x", "y")
     ]  # fmt: skip
     windows = prepare(recordings, Preparation(length=64))
-    split = split_task(TASK, windows, windows_of("b", 5), Split(scheme), seed=1)
+    split = split_task(TASK, windows, windows_of("b", 5), scheme, seed=1)
     for index in (split.source_train, split.source_test):
         places = [(windows.recordings[windows.recording[window]], int(windows.start[window])) for window in index]
         by_axis = {axis: {(info.origin[:-1], start) for info, start in places if info.channel == axis} for axis in "xy"}
@@ -183,7 +181,7 @@ def counted(split) -> dict[str, int]:
 def test_a_target_holds_so_many_recordings_of_each_class_drawn_from_the_seed():
     sides = [windows_of(domain, 6, 1280, classes=("healthy", "inner", "outer")) for domain in "ab"]
     mix = Mix(recordings=(("healthy", 5), ("rest", 2)))
-    splits = [mixed_task(TASK, *sides, Split("block"), seed, mix) for seed in (0, 0, 1, 2)]
+    splits = [mixed_task(TASK, *sides, "block", seed, mix) for seed in (0, 0, 1, 2)]
     for split in splits:
         counts = counted(split)
         assert counts.pop("healthy") == 5
@@ -192,7 +190,7 @@ def test_a_target_holds_so_many_recordings_of_each_class_drawn_from_the_seed():
     assert names[0] == names[1]
     assert len({tuple(origins) for origins in names}) > 1
     assert len(splits[0].source.recordings) == 18  # the source stays whole
-    many = mixed_task(TASK, *sides, Split("block"), 0, Mix(recordings=(("healthy", 99),)))
+    many = mixed_task(TASK, *sides, "block", 0, Mix(recordings=(("healthy", 99),)))
     assert counted(many) == {"healthy": 6, "inner": 6, "outer": 6}  # at most so many; the others all
 
 

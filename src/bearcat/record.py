@@ -79,11 +79,6 @@ class SavedModel:
         if self.folder != "." and not re.fullmatch(r"beside-[^/\\\0]+", self.folder):
             raise ValueError(f"'folder' leads outside the run: {self.folder!r:.40}")
 
-    @property
-    def sentence(self) -> str:
-        """Which model was saved, and why."""
-        return f"Saved: the {'adapted' if self.adapted else 'unadapted'} model of {self.recipe} ({self.reason})"
-
 
 @dataclass(frozen=True)
 class LabelledRecordings:
@@ -200,11 +195,12 @@ class Record:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Whether the recipe adapted, if it decides that itself, and which model is recommended, if one was saved."""
-        sentences = () if self.adaptation is None else (str(self.adaptation["sentence"]),)
-        if self.saved is None:
-            return sentences
-        return (*sentences, f"{self.saved.sentence}.")
+        """Whether the recipe adapted, if it decides that itself, and which model was saved, if one was, and why."""
+        sentences = [] if self.adaptation is None else [str(self.adaptation["sentence"])]
+        if (saved := self.saved) is not None:
+            which = "adapted" if saved.adapted else "unadapted"
+            sentences.append(f"Saved: the {which} model of {saved.recipe} ({saved.reason}).")
+        return tuple(sentences)
 
     @property
     def requested_scores(self) -> DomainScores | None:

@@ -28,7 +28,7 @@ from bearcat.data.datasets import Catalogue, Dataset, dataset_label, dataset_nam
 from bearcat.data.folder import at_speeds
 from bearcat.data.inputs import Preparation, find_input, suited_input
 from bearcat.data.recording import Windows, join
-from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
+from bearcat.data.tasks import UNKNOWN, Mix, SplitTask, Task, TrainingData, mixed_task, split_task
 from bearcat.data.windows import fingerprint, prepare
 from bearcat.deploy import MeasuredUnit, examine, measure_unit
 from bearcat.deploy.find import Given, units_of
@@ -58,7 +58,7 @@ class RunSpec:
     recipe_name: str
     recipe: Recipe
     preparation: Preparation = field(default_factory=Preparation)
-    split: Split = field(default_factory=Split)
+    split: str = "window"
     seed: int = 0
     mix: Mix = field(default_factory=Mix)  # of the target's classes
     prior: float = PRIOR  # share of recordings that are of a faulty bearing, for the diagnoses
@@ -86,7 +86,7 @@ class RunSpec:
             "source": list(self.task.sources),
             "target": self.task.target,
             "preparation": asdict(self.preparation),
-            "split": asdict(self.split),
+            "split": self.split,
             "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
             "mix": to_plain(self.mix) | {"words": str(self.mix)},
             "prior": self.prior,
@@ -138,27 +138,22 @@ class Library:
         made: Made = self._made[key]
         return made
 
-    def measured(self, spec: RunSpec, *domains: str) -> list[MeasuredUnit]:
-        """The recordings of these domains, the run's target if none is named, and what their signals say at the speeds
-        they state; each is measured once.
-        """
+    def measured(self, spec: RunSpec, domain: str) -> list[MeasuredUnit]:
+        """The recordings of a domain, and what their signals say at the speeds they state; each is measured once."""
         given, rate, cut = spec.given, spec.preparation.rate, spec.preparation.cut
 
-        def measure(domain: str) -> list[MeasuredUnit]:
+        def measure() -> list[MeasuredUnit]:
             units = units_of(self.catalogue(spec.dataset).only([domain]), cut)
             return [replace(measure_unit(unit, given), opened=()) for unit in units]
 
-        return [
-            unit
-            for domain in domains or (spec.task.target,)
-            for unit in self._once(("measured", spec.dataset, domain, rate, cut), partial(measure, domain))
-        ]
+        return self._once(("measured", spec.dataset, domain, rate, cut), measure)
 
     def corrected_speeds(self, spec: RunSpec) -> dict[str, float]:
         """The speed in rpm of each recording of the run that is read at another one than it states, by its origin."""
         speeds = {
             channel: reading_speed(point.speed, point.speed.stated)
-            for unit in self.measured(spec, *spec.domains)
+            for domain in spec.domains
+            for unit in self.measured(spec, domain)
             for point in unit.points
             if point.speed is not None and point.speed.corrected
             for channel in point.channels
@@ -200,7 +195,7 @@ class Library:
         if spec.recipe.find(MatchClusters) is None or not has_several_states(data.source_train):
             return data
         codes, certain = state_codes(split.classes), dict[str, int]()
-        for point in examine(self.measured(spec), spec.given)[0]:
+        for point in examine(self.measured(spec, spec.task.target), spec.given)[0]:
             shares = fuse(point.witnesses)
             state = max(shares, key=lambda name: shares[name], default=None)
             if state in FAULTS and state in codes and shares[state] >= ANCHOR:

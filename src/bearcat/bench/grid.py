@@ -18,7 +18,8 @@ from bearcat.adaptation import Library, RunSpec, make_recipe
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.data.datasets import Dataset, dataset_label, find_domain, open_dataset, takes_root
 from bearcat.data.inputs import Preparation
-from bearcat.data.tasks import Mix, Split, Task
+from bearcat.data.tasks import Mix, Task
+from bearcat.data.windows import check_scheme
 from bearcat.errors import InputError, naming_place, suggest
 from bearcat.methods.transforms import without_own_benches
 from bearcat.settings import from_plain
@@ -67,7 +68,7 @@ class Grid:
     domains: tuple[str, ...] | None = None  # None: all that the dataset has
     seeds: tuple[int, ...] | int = 5  # or how many, from 0 on
     preparation: Preparation = field(default_factory=Preparation)
-    split: Split = field(default_factory=Split)
+    split: str = "window"
     target: tuple[Mix, ...] = (Mix(),)  # its classes; `[[target]]` tables
     inputs: tuple[str, ...] | None = None  # None: each method's own
     epochs: int | None = None
@@ -78,6 +79,7 @@ class Grid:
         return range(self.seeds) if isinstance(self.seeds, int) else self.seeds
 
     def __post_init__(self) -> None:
+        check_scheme(self.split)
         if min(self.all_seeds, default=-1) < 0:
             raise InputError(f"'seeds' must be a number above 0, or a list of numbers from 0 on, not {self.seeds}")
 

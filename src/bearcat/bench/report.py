@@ -127,7 +127,7 @@ def file_name(text: str) -> str:
 
 def score_table(results: Sequence[Result], comparison: Comparison) -> Table:
     """Average, average rank and the mean of every task."""
-    cell, metric, methods = results[0].cell, comparison.metric, ordered_names(comparison.methods)
+    cell, metric, methods = results[0].cell, comparison.metric, ordered_names(comparison.ranks)
     tasks = ordered_tasks(results)
     bold = {comparison.best, *(() if comparison.warning else comparison.equivalent)}
     columns: dict[str, list[TableEntry]] = {

@@ -90,12 +90,8 @@ class Comparison:
     pairs: tuple[Pair, ...]
 
     @property
-    def methods(self) -> tuple[str, ...]:
-        return tuple(self.ranks)
-
-    @property
     def best(self) -> str | None:
-        return self.methods[0] if self.tasks else None
+        return next(iter(self.ranks)) if self.tasks else None
 
     @property
     def equivalent(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Names are loaded on first use: diagnosing a file needs neither tasks nor benches
 >>> task = Task("N15_M07_F10", "N09_M07_F10")
 >>> source = prepare(load(catalogue, task.sources), Preparation())
 >>> target = prepare(load(catalogue, [task.target]), Preparation())
->>> split_task(task, source, target, Split(), seed=0).classes
+>>> split_task(task, source, target, "window", seed=0).classes
 ('healthy', 'outer-1', 'outer-2', 'outer-3')
 """
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from bearcat.data.inputs import INPUTS, Input, Preparation, find_input
     from bearcat.data.recording import Recording, Windows, resample
     from bearcat.data.simulate import Simulated
-    from bearcat.data.tasks import Split, Task, split_task
+    from bearcat.data.tasks import Task, split_task
     from bearcat.data.windows import prepare
 
 __all__ = [
     "BEARINGS", "CWRU", "DATASETS", "HITSM", "INPUTS", "About", "AcrossMachines", "Bearing", "Catalogue", "Dataset",
-    "Download", "Entry", "Folder", "Input", "Paderborn", "Preparation", "Problem", "Recording", "Simulated", "Split",
+    "Download", "Entry", "Folder", "Input", "Paderborn", "Preparation", "Problem", "Recording", "Simulated",
     "Task", "Windows", "find_bearing", "find_input", "load", "open_dataset", "prepare", "resample", "split_task",
 ]  # fmt: skip
 

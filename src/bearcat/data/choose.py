@@ -23,8 +23,8 @@ from bearcat.data.datasets import Catalogue, Dataset, Entry, Problem, grouped, l
 from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
 from bearcat.data.recording import Floats, RecordingInfo, check_length, classes_of, count_windows, rate_ratio
-from bearcat.data.tasks import Split, Task
-from bearcat.data.windows import choose_scheme, different_rates, specimen_counts
+from bearcat.data.tasks import Task
+from bearcat.data.windows import check_scheme, choose_scheme, different_rates, specimen_counts
 from bearcat.errors import InputError
 from bearcat.findings import CLIPPED
 
@@ -80,7 +80,7 @@ class DataSettings:
     """How a task's recordings are prepared, split and balanced."""
 
     preparation: Preparation
-    split: Split
+    split: str  # one of SCHEMES
     balance: bool
     choices: tuple[Choice, ...] = ()
     warnings: tuple[str, ...] = ()  # what may spoil the result
@@ -226,7 +226,8 @@ def paper_settings(requested: Requested) -> DataSettings:
     """The paper's settings where no others are requested: for the named datasets."""
     length = requested.window or USUAL
     preparation = Preparation(requested.input, length, requested.stride, requested.rate)
-    return DataSettings(preparation, Split(requested.split or "window"), bool(requested.balance))
+    check_scheme(requested.split or "window")
+    return DataSettings(preparation, requested.split or "window", bool(requested.balance))
 
 
 def choose_settings(
@@ -306,11 +307,11 @@ def choose(
     source = [recording for recording in alike if recording.domain in task.sources]
     target = [recording for recording in alike if recording.domain == task.target]
     counts = [count_windows(recording.samples, length, stride) for recording in [*source, *target]]
-    split = Split(requested.split or choose_scheme(source, target, counts, -(-length // stride)))
+    split = requested.split or choose_scheme(source, target, counts, -(-length // stride))
     windows = _by_class(source, length, stride)
     uneven = max(windows.values()) / min(windows.values()) > UNEVEN
     balance = uneven if requested.balance is None else requested.balance
-    if split.scheme == "window" and stride < length:
+    if split == "window" and stride < length:
         shared = "test windows share samples with training windows"
         warnings.append(f"windows overlap and are split at random, so {shared}: source scores are too high")
     if single := [name for name, count in Counter(recording.label for recording in source).items() if count == 1]:
@@ -320,7 +321,7 @@ def choose(
         warnings.append(f"{lacks}; their windows count in no score, and get the name of another class")
     values = {
         "channel": channel or "the only one", "rate": f"{rate:g} Hz" if rate else "as recorded", "input": text,
-        "window": f"{length} samples", "stride": f"{stride} samples", "split": split.scheme,
+        "window": f"{length} samples", "stride": f"{stride} samples", "split": split,
         "balance": "on" if balance else "off",
     }  # fmt: skip
     asked = {name for name, value in vars(requested).items() if value is not None}

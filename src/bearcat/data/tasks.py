@@ -3,7 +3,7 @@
 Target labels cannot leak: nothing reachable from `TrainingData` knows a target label, a target file's name, or an order
 that follows either. Where the paper stratifies by class, the target is stratified by recording (docs/protocol.md).
 
->>> split = split_task(Task("load0", "load3"), source, target, Split("block"), seed=0)
+>>> split = split_task(Task("load0", "load3"), source, target, "block", seed=0)
 >>> train(split.training)
 """
 
@@ -26,8 +26,8 @@ from bearcat.data.recording import (
     healthy_class,
     of_recordings,
 )
-from bearcat.data.windows import SCHEMES, different_rates, keep_apart, parts_by_scheme, parts_by_specimen
-from bearcat.errors import InputError, suggest
+from bearcat.data.windows import check_scheme, different_rates, keep_apart, parts_by_scheme, parts_by_specimen
+from bearcat.errors import InputError
 from bearcat.settings import find_name
 
 UNKNOWN = -1  # the code of a target label that is no class of the source
@@ -60,23 +60,6 @@ class Task:
 
     def __str__(self) -> str:
         return f"{'+'.join(self.sources)}→{self.target}"
-
-
-@dataclass(frozen=True)
-class Split:
-    """How windows are split into train and test, in source and target separately.
-
-    "specimen" also keeps source and target apart: none is on both sides (docs/protocol.md).
-
-    >>> Split("recording").scheme
-    'recording'
-    """
-
-    scheme: str = "window"  # the paper's. Windows of one recording stand on both sides: see docs/protocol.md
-
-    def __post_init__(self) -> None:
-        if self.scheme not in SCHEMES:
-            raise InputError(f"unknown split '{self.scheme}'{suggest(self.scheme, SCHEMES)}")
 
 
 @dataclass(frozen=True)
@@ -268,15 +251,17 @@ class SplitTask:
         return TrainingData(self.classes, labelled(self.source_train), labelled(self.source_test), target)
 
 
-def split_task(task: Task, source: Windows, target: Windows, split: Split, seed: int) -> SplitTask:
-    """Splits the windows of a task. Target windows of a class that the source lacks count in no score.
+def split_task(task: Task, source: Windows, target: Windows, scheme: str, seed: int) -> SplitTask:
+    """Splits the windows of source and target into train and test by one of SCHEMES; "specimen" also keeps source and
+    target apart (docs/protocol.md). Target windows of a class that the source lacks count in no score.
 
     >>> catalogue = Simulated(seconds=1.0, faults=("outer",)).catalogue()
     >>> source, target = (prepare(load(catalogue, [name]), Preparation()) for name in catalogue.domains[:2])
-    >>> split = split_task(Task(*catalogue.domains[:2]), source, target, Split(), seed=0)
+    >>> split = split_task(Task(*catalogue.domains[:2]), source, target, "window", seed=0)
     >>> len(split.source_train), len(split.source_test), len(split.target_train)
     (48, 12, 48)
     """
+    check_scheme(scheme)
     if seed < 0:
         raise InputError(f"a seed is a whole number from 0 on, not {seed}")
     infos = (*source.recordings, *target.recordings)
@@ -286,17 +271,17 @@ def split_task(task: Task, source: Windows, target: Windows, split: Split, seed:
         raise InputError(f"source and target of {task} have windows of different shape; prepare them the same way")
     classes = classes_of(source.recordings)
     notes = list[str]()
-    if split.scheme == "specimen":
+    if scheme == "specimen":
         *used, divided = keep_apart(source.recordings, target.recordings, np.random.default_rng([seed, 5]))
         source, target = of_recordings(source, used[0]), of_recordings(target, used[1])
         source_train, source_test, few = parts_by_specimen(source, np.random.default_rng([seed, 0]))
         lost = {info.origin for info in infos} - {info.origin for info in (*source.recordings, *target.recordings)}
         notes = _notes_of_specimens(divided, len(lost), [label for label in few if label not in divided])
-        split = replace(split, scheme="block")  # the target's recordings may be seen before they are diagnosed
+        scheme = "block"  # the target's recordings may be seen before they are diagnosed
     else:
         codes = _codes(source, classes)
-        source_train, source_test = parts_by_scheme(source, codes, split.scheme, np.random.default_rng([seed, 0]))
-    parts = source_train, source_test, *parts_by_scheme(target, None, split.scheme, np.random.default_rng([seed, 1]))
+        source_train, source_test = parts_by_scheme(source, codes, scheme, np.random.default_rng([seed, 0]))
+    parts = source_train, source_test, *parts_by_scheme(target, None, scheme, np.random.default_rng([seed, 1]))
     # Recordings are listed by class, so their own numbers would tell the labels.
     target_order = np.random.default_rng([seed, 2]).permutation(len(target.recordings))
     return SplitTask(task, classes, source, target, *parts, target_order, notes=tuple(notes))
@@ -316,7 +301,7 @@ def _notes_of_specimens(divided: Sequence[str], lost: int, few: Sequence[str]) -
     return notes
 
 
-def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed: int, mix: Mix) -> SplitTask:
+def mixed_task(task: Task, source: Windows, target: Windows, scheme: str, seed: int, mix: Mix) -> SplitTask:
     """The split of a task whose target holds other classes or shares, or some known recordings (`Mix`)."""
     labels = dict.fromkeys(str(info.label) for info in (*source.recordings, *target.recordings) if info.label)
     mix = mix.spelled(tuple(labels))
@@ -326,7 +311,7 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     if not any(in_target):
         raise InputError(f"the target '{task.target}' holds nothing of what is to be kept ({mix}); keep other classes")
     source, target = of_recordings(source, in_source), of_recordings(target, in_target)
-    full = split_task(task, source, target, split, seed)
+    full = split_task(task, source, target, scheme, seed)
     if mix.recordings:
         full = _with_fewer(full, mix, np.random.default_rng([seed, 6]))
     target, train, test = full.target, full.target_train, full.target_test  # some recordings may have been left out

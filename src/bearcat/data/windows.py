@@ -28,13 +28,13 @@ from bearcat.data.recording import (
     spectral_shape,
 )
 from bearcat.data.signals import reading
-from bearcat.errors import InputError
+from bearcat.errors import InputError, suggest
 from bearcat.storage import digest_json, source_hash
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
 # samples, which bound the memory where windows are long.
 CHUNK, CHUNK_SAMPLES = 256, 1 << 20
-SCHEMES = ("window", "block", "recording", "specimen")
+SCHEMES = ("window", "block", "recording", "specimen")  # the first is the paper's (docs/protocol.md)
 TEST_SHARE = 0.2  # of windows, recordings or names: held out for testing
 GAP = 1  # windows left out on each side of a test block, beyond those that share its samples
 Recordings = Sequence[RecordingInfo]
@@ -96,6 +96,12 @@ def fingerprint(catalogue: Catalogue) -> str:
         entries.append([entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file), *code])
     missing = (*catalogue.problems, *catalogue.left_out)
     return digest_json([entries, sorted(problem.origin for problem in missing)])
+
+
+def check_scheme(name: str) -> None:
+    """Refuses what is no way to split."""
+    if name not in SCHEMES:
+        raise InputError(f"unknown split '{name}'{suggest(name, SCHEMES)}", "split")
 
 
 # Splits. A model may recognise a specimen, one physical bearing, in the place of its fault (docs/protocol.md).
