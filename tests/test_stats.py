@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bearcat.bench.stats import ALPHA, compare, holm, ranks, signed_rank
+from bearcat.bench.stats import ALPHA, compare, holm, signed_rank
 from bearcat.report import Result
 from tests.made_records import scored
 from tests.reference import stats as twin
@@ -36,12 +36,6 @@ def test_the_signed_rank_test_equals_counting_all_signs(differences):
 def test_p_are_adjusted_by_holm():
     assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])  # 0.01·4, 0.02·3, 0.03·2, 0.06
     assert holm([]) == []
-
-
-@given(st.lists(st.lists(steps, min_size=4, max_size=4), min_size=2, max_size=8))
-@quick
-def test_ranks_are_those_of_counting(rows):
-    assert ranks(np.array(rows)).tolist() == [[twin.rank(row, place) for place in range(4)] for row in rows]
 
 
 def test_a_comparison_worked_by_hand():

@@ -77,7 +77,6 @@ class RunEvidence:
     target_test: NDArray[np.float32]
     checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (diagnosis/accuracy.py)
     train_checks: dict[str, NDArray[np.int64]]  # and of its training windows
-    healthy: int  # the code of the healthy class; UNKNOWN where no class is called so
 
 
 def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
@@ -91,7 +90,7 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
 
     source, labels = represented(split.source, split.source_train), split.training.source_train.labels
     target, windows = represented(split.target, unlabelled), represented(split.target, judged)
-    recording, shapes, healthy = split.target.recording, np.asarray(split.target.shapes), healthy_class(split.classes)
+    recording, shapes = split.target.recording, np.asarray(split.target.shapes)
     checks = {
         f"{name}, {model}": predicted
         for name in source
@@ -103,7 +102,6 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
         shapes[kept], recording[kept], shapes[split.target_test],
         {name: predicted[:tested] for name, predicted in checks.items()},
         {name: predicted[tested:] for name, predicted in checks.items()},
-        UNKNOWN if healthy is None else split.classes.index(healthy),
     )  # fmt: skip
 
 
@@ -202,10 +200,10 @@ def _estimates(
     strange = np.concatenate([familiarity.unfamiliar(train_features, known.target_train)[kept], unfamiliar[tested]])
     recording = np.concatenate([known.train_recording[kept], tested_in[tested]])
     familiarity = familiarity.covering([strange[recording == number].mean() for number in np.unique(recording)])
-    predicted = np.unique(target.predicted)
-    alone = len(predicted) == 1 and predicted[0] != known.healthy and len(np.unique(tested_in)) > 1
+    called = {split.classes[code] for code in np.unique(target.predicted).tolist()}
+    alone = len(called) == 1 and healthy_class(split.classes) not in called and len(np.unique(tested_in)) > 1
     values, evidence = estimates(
-        right, labels, target, finite, split.classes[int(predicted[0])] if alone else None,
+        right, labels, target, finite, called.pop() if alone else None,
         calibrated, [info.origin for info in held.target_test.recordings], rows["shown"][:windows], split.trust_shift,
     )  # fmt: skip
     return from_plain(Estimates, values), evidence, familiarity if familiarity.usable else None, unfamiliar

@@ -109,7 +109,7 @@ def compare(results: Sequence[Result], metric: str) -> Comparison:
     means = complete.groupby(level="task").mean()  # (task, method) over the seeds
     sign = 1 if METRICS[metric].higher_is_better else -1
     average = means.mean()
-    rank = pandas.DataFrame(ranks(-sign * means.to_numpy()), columns=means.columns).mean()
+    rank = means.mul(-sign).round(DECIMALS).rank(axis=1).mean()  # ties averaged
     # Ties in rank: the better average first, then the alphabet, so that the order of results never matters.
     methods = sorted(means.columns, key=lambda name: (*np.nan_to_num([rank[name], -sign * average[name]]), name))
     pairs = _pairs({name: means[name].to_numpy() for name in methods}) if len(means) else ()
@@ -126,11 +126,6 @@ def compare(results: Sequence[Result], metric: str) -> Comparison:
         _warning(len(means), len(pairs)),
         pairs,
     )
-
-
-def ranks(values: Floats) -> Floats:
-    """1 for the lowest of each row, ties averaged: (block, method) → (block, method)."""
-    return np.asarray(stats.rankdata(values.round(DECIMALS), axis=1))
 
 
 def signed_rank(differences: Floats) -> float:
