@@ -142,9 +142,6 @@ def _estimates(expected: float) -> dict[str, Any]:
 
 
 def _bins(accuracy: float) -> dict[str, Any]:
-    """Reliability in ten bins, the first four of which are empty."""
-    edges, empty = np.linspace(0, 1, 11), [None] * 4
-    middle = (edges[4:-1] + edges[5:]) / 2
-    right = np.clip(middle - 0.2 + 0.2 * accuracy, 0, 1)
-    mass = [0, 0, 0, 0, 5, 5, 10, 10, 10, 20]  # windows
-    return {"edges": list(edges), "mass": mass, "confidence": [*empty, *middle], "accuracy": [*empty, *right]}
+    """Reliability in three bins, the first of which is empty."""
+    edges = [0.0, 0.3, 0.6, 1.0]
+    return {"edges": edges, "mass": [0, 20, 40], "confidence": [None, 0.5, 0.8], "accuracy": [None, 0.4, accuracy]}

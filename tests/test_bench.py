@@ -196,16 +196,6 @@ def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, comman
     assert sum("failed" in message for message in site.messages) == 6
 
 
-def test_one_bad_run_does_not_take_its_stack_with_it(make):
-    site = make()
-    folder = site.store.folder(site.specs[1].identity)
-    folder.mkdir()
-    (folder / "thesis.txt").write_text("precious")
-    site.execute()
-    assert site.kinds() == ["done", "failed", "done", "done"]
-    assert "holds no run of bearcat" in site.store.state(site.specs[1].identity).detail
-
-
 def test_a_worker_sends_the_files_of_its_run_or_why_there_are_none(make, monkeypatch):
     """Only Ray is played: it does a task when its answer is wanted."""
     played = SimpleNamespace(
@@ -220,9 +210,12 @@ def test_a_worker_sends_the_files_of_its_run_or_why_there_are_none(make, monkeyp
     assert [("fewer than a batch of 64" in message) for message in site.messages] == [True, True]
 
 
-def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
-    """Only the shortage is played; what fits is really trained."""
+def test_a_stack_that_fails_is_halved_until_only_what_cannot_work_is_left_out(make, monkeypatch):
+    """Only the shortage of memory is played; what fits is really trained."""
     site = make(HEAD.replace("seeds = 2", "seeds = 8").replace("= 4", "= 2") + SOURCE_ONLY)
+    folder = site.store.folder(site.specs[1].identity)
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("precious")
     honest, sizes = running.run_stack, []
 
     def scarce(specs, *words, **more):
@@ -234,5 +227,6 @@ def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
     monkeypatch.setattr(running, "run_stack", scarce)
     monkeypatch.setitem(LARGEST, "cpu", 4)
     site.execute()
-    assert sizes == [4, 2, 2, 4, 2, 2]
-    assert site.kinds() == ["done"] * 8
+    assert sizes == [4, 2, 1, 1, 2, 4, 2, 2]
+    assert site.kinds() == ["done", "failed", *["done"] * 6]
+    assert "holds no run of bearcat" in site.store.state(site.specs[1].identity).detail

@@ -146,7 +146,7 @@ def names(path: Path, root: Path | None = None) -> list[str]:
     return [library.identified(spec).identity for spec in plan(read_grid(path), root, library)]
 
 
-def test_a_changed_setting_changes_every_run_s_name(tmp_path):
+def test_what_determines_a_result_and_nothing_else_changes_every_run_s_name(tmp_path):
     before, methods = names(written(tmp_path, SMALL)), 'methods = ["source-only", "DANN"]'
     assert len({*before}) == 4
     for change in (
@@ -162,14 +162,9 @@ def test_a_changed_setting_changes_every_run_s_name(tmp_path):
     ):
         assert change[0] in SMALL
         assert not {*before} & {*names(written(tmp_path, SMALL.replace(*change, 1)))}, change
-
-
-def test_what_does_not_determine_a_result_does_not_change_a_run_s_name(tmp_path):
-    before = names(written(tmp_path, SMALL))
     renamed = 'method = [{ name = "plain", method = "source-only" }, { name = "mine", method = "DANN" }]'
-    other = SMALL.replace('"small"', '"another title"').replace('methods = ["source-only", "DANN"]', renamed)
-    assert names(written(tmp_path, other)) == before
-    assert names(written(tmp_path, SMALL.replace("seeds = 2", "seeds = [0, 1]"))) == before
+    for same in (('"small"', '"another title"'), (methods, renamed), ("seeds = 2", "seeds = [0, 1]")):
+        assert names(written(tmp_path, SMALL.replace(*same))) == before
     assert {*before} < {*names(written(tmp_path, SMALL.replace("seeds = 2", "seeds = 3")))}
 
 

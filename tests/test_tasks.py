@@ -173,25 +173,19 @@ def test_channels_recorded_at_once_stay_on_one_side(scheme):
 # Targets as plants have them: so many recordings of each class, which are scored one by one.
 
 
-def counted(split) -> dict[str, int]:
-    labels = [info.label for info in split.target.recordings]
-    return {label: labels.count(label) for label in dict.fromkeys(labels)}
-
-
 def test_a_target_holds_so_many_recordings_of_each_class_drawn_from_the_seed():
     sides = [windows_of(domain, 6, 1280, classes=("healthy", "inner", "outer")) for domain in "ab"]
-    mix = Mix(recordings=(("healthy", 5), ("rest", 2)))
-    splits = [mixed_task(TASK, *sides, "block", seed, mix) for seed in (0, 0, 1, 2)]
-    for split in splits:
-        counts = counted(split)
-        assert counts.pop("healthy") == 5
-        assert sum(counts.values()) == 2
-    names = [[info.origin for info in split.target.recordings] for split in splits]
-    assert names[0] == names[1]
-    assert len({tuple(origins) for origins in names}) > 1
-    assert len(splits[0].source.recordings) == 18  # the source stays whole
-    many = mixed_task(TASK, *sides, "block", 0, Mix(recordings=(("healthy", 99),)))
-    assert counted(many) == {"healthy": 6, "inner": 6, "outer": 6}  # at most so many; the others all
+
+    def drawn(seed: int, **numbers: int) -> list[str]:
+        split = mixed_task(TASK, *sides, "block", seed, Mix(recordings=tuple(numbers.items())))
+        assert len(split.source.recordings) == 18  # the source stays whole
+        return [info.origin for info in split.target.recordings]
+
+    for seed in range(3):
+        healthy = ["healthy" in origin for origin in drawn(seed, healthy=5, rest=2)]
+        assert (sum(healthy), len(healthy)) == (5, 7)
+    assert drawn(0, healthy=5, rest=2) == drawn(0, healthy=5, rest=2) != drawn(1, healthy=5, rest=2)
+    assert len(drawn(0, healthy=99)) == 18  # at most so many; the others all
 
 
 # Scores, and a grid from its file to them.

@@ -196,16 +196,16 @@ class Physics(PhysicalInput):
         return not self.use
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        """In the order of their points."""
-        return self.use or WITHOUT_SPEED
+    def parts(self) -> dict[str, int]:
+        """How many points each part has, in their order."""
+        return {name: PARTS[name][0] for name in self.use or WITHOUT_SPEED}
 
     @property
     def needs(self) -> tuple[str, ...]:
         return ("rate", "rpm") if ORDERS in self.use else ()
 
     def points(self, length: int) -> int:
-        return sum(PARTS[name][0] for name in self.parts)
+        return sum(self.parts.values())
 
     def check(self, length: int, rate: Rate = None, rpm: float | None = None, bearing: Bearing | None = None) -> None:
         super().check(length, rate, rpm, bearing)

@@ -303,7 +303,7 @@ def representations(values: NDArray[Any], shapes: NDArray[Any], kind: str) -> di
         return made | {"spectrum": plain, "log-spectrum": np.log(plain + 0.01 * level + 1e-12)}
     made["input"] = values
     if isinstance(input_kind, Physics):
-        ends = np.cumsum([part.points for part in input_kind.parts.values()])
+        ends = np.cumsum(list(input_kind.parts.values()))
         parts = zip(input_kind.parts, np.split(values, ends[:-1], axis=2), strict=True)
         made |= {name: values for name, values in parts if name != "octave-spectrum"}
     return made
