@@ -53,7 +53,6 @@ def made_result(
     predictions = {
         "recording": [f"{name}.mat" for name in names[label]], "start": 1024 * rows,
         "label": names[label] if labelled else "", "predicted": names[predicted], "confidence": confidence,
-        "confidence_uncalibrated": np.minimum(1, confidence + 0.1),
         "log_probabilities": [" ".join(f"{value:.5g}" for value in row) for row in spread],
     }  # fmt: skip
     columns = list(COLUMNS)

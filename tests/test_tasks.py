@@ -141,12 +141,10 @@ def test_what_cannot_be_a_task_is_refused():
     fast = replace(target, recordings=tuple(replace(recording, rate=5000.0) for recording in target.recordings))
     cases = [
         (lambda: Task("a", "a"), "two different domains"),
-        (lambda: Task((), "a"), "at least one source"),
         (lambda: split_task(TASK, unlabelled, target, "window", 0), r"a/ball/0\.npy: a source recording needs a label"),
         (lambda: split_task(TASK, windows_of("a", classes=("inner",)), target, "window", 0), "only the class 'inner'"),
         (lambda: split_task(TASK, labelled, fast, "window", 0), "different sampling rates"),
         (lambda: split_task(TASK, labelled, replace(target, values=target.values[..., :32]), "window", 0), "shape"),
-        (lambda: split_task(TASK, labelled, target, "window", -1), "seed"),
         (lambda: split_task(TASK, windows_of("a", 1), target, "recording", 0), r"\(a/inner/0\.npy\)"),
         (lambda: split_task(TASK, windows_of("a", samples=128), target, "block", 0), "2 windows are too few"),
         (lambda: split_task(TASK, labelled, target, "windwo", 0), "did you mean 'window'"),

@@ -32,7 +32,6 @@ from bearcat.cat.algorithm import Trained
 from bearcat.cat.calibration import read, scores
 from bearcat.cat.networks import predict
 from bearcat.cat.state import RESULT_VERSION, unchanged
-from bearcat.data.datasets import inside
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, SplitTask
 from bearcat.data.windows import specimen_counts
@@ -110,7 +109,6 @@ class Evaluation:
     """What the final network of a run says of its test windows, and what follows without target labels."""
 
     target: NDArray[np.float32]  # (window, class) calibrated probabilities
-    target_uncalibrated: NDArray[np.float32]
     calibration: Calibration | None  # of this run alone, on the CPU
     estimates: Estimates
     evidence: ModelEvidence  # for the decision on the model
@@ -144,7 +142,6 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
 
     on_device = {
         "probabilities": calibrated["target"].softmax(dim=-1),
-        "uncalibrated": target.softmax(dim=-1),
         "shown": log_probabilities(target, final),
         "source_labels": batches.source_test_labels,
         "source": log_probabilities(source),
@@ -170,7 +167,7 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
                 diagrams[domain] = {"uncalibrated": before, "calibrated": None if final is None else after}
         usable = bool(trained.finite[run]), calibration is not None and not bool(calibration.at_bound.any())
         evaluations.append(Evaluation(
-            likely, rows["uncalibrated"][:windows], calibration, *_estimates(rows, split, known, unknown, *usable),
+            likely, calibration, *_estimates(rows, split, known, unknown, *usable),
             pooled_temperature(log_of(likely), held.target_test.recording, float(likely.max(axis=1).mean())),
             tuple(split.target.recordings[number].origin for number in unknown), Scores(**of_domain), diagrams,
         ))  # fmt: skip
@@ -304,7 +301,8 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     for are the uncertain ones, so the interval is a cautious one for the others.
     """
     result = read_result(folder)
-    record, predictions = result.record, result.saved.predictions
+    record = result.record
+    trained = result if record.saved is None else read_result(folder / record.saved.folder)  # the saved model
     nearest = {diagnosis.recording: diagnosis.nearest for diagnosis in record.recordings}
     truth = _named(labels, list(nearest), record.data.classes)
     right = sum(nearest[name] == label for name, label in truth.items())
@@ -312,14 +310,12 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     unlabelled = tuple(name for name in evidence.uncertain if name not in truth)
     decision = decide(replace(evidence, uncertain=unlabelled))
     earlier = 1.0 if record.labelled is None else record.labelled.temperature_factor
-    factor = _temperature_factor(predictions, truth, record.data.classes)
+    factor = _temperature_factor(trained.predictions, truth, record.data.classes)
     rule = AlarmRule.of(record.data.classes, prior=record.settings.prior)
     tempered = [replace(diagnosis.tempered(factor / earlier), rule=rule) for diagnosis in record.recordings]
     recordings = tuple(decide_together(tempered, decision.action))
     labelled = LabelledRecordings(len(truth), right, factor)
     if (folder / "model").is_dir():
-        if not inside(folder, folder / "model"):
-            raise InputError(f"{folder / 'model'}: leads outside the run's folder; copy the model into it")
         model = load_model(folder / "model")
         change = factor / float(model.metadata.get("temperature_factor", 1.0))  # a check may have been interrupted here
         before = model.calibration or Calibration.identity(1, len(model.classes))

@@ -49,7 +49,7 @@ from bearcat.storage import digest_json, read_json, write_atomically, write_json
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[TrainingState], None] | None]]  # of a name and its epochs
 OWN = (BESIDE, f".{SPEC}")  # may stand in a folder that no run has claimed: comparisons of `adapt`, interrupted claims
-COLUMNS = ("recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated", "log_probabilities")
+COLUMNS = ("recording", "start", "label", "predicted", "confidence", "log_probabilities")
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,15 +218,13 @@ def _shared(values: Iterable[Any]) -> Any:
 
 def _predictions(split: SplitTask, evaluation: Evaluation) -> bytes:
     """predictions.csv: a row for each target test window."""
-    calibrated, plain, test = evaluation.target, evaluation.target_uncalibrated, split.held_back.target_test
-    spread = log_of(calibrated)
-    rows = []
+    calibrated, test = evaluation.target, split.held_back.target_test
+    spread, rows = log_of(calibrated), []
     for row in np.lexsort((test.start, test.recording)):
-        recording = test.recordings[int(test.recording[row])]
-        predicted, confidence = split.classes[int(calibrated[row].argmax())], f"{calibrated[row].max():.6f}"
+        recording, predicted = test.recordings[int(test.recording[row])], split.classes[int(calibrated[row].argmax())]
         rows.append((
-            *map(csv_cell, (recording.origin, int(test.start[row]), recording.label or "", predicted)), confidence,
-            f"{plain[row].max():.6f}", " ".join(f"{value:.5g}" for value in spread[row].tolist()),
+            *map(csv_cell, (recording.origin, int(test.start[row]), recording.label or "", predicted)),
+            f"{calibrated[row].max():.6f}", " ".join(f"{value:.5g}" for value in spread[row].tolist()),
         ))  # fmt: skip
     return _csv(COLUMNS, rows)
 
@@ -334,7 +332,7 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> None:
     if adapts:
         name, recipe = spec.recipe.unadapted()
         unadapted = trained(replace(spec, recipe_name=name, recipe=recipe), out / f"{BESIDE}{name}", write=True)
-        evidence = [made.record.evidence for made in (run, unadapted)]
+        evidence = run.record.evidence, unadapted.record.evidence
         agreement = [made.record.estimates.accuracy.get("agreement") for made in (run, unadapted)]
         adapted, reason = choose_model(spec.recipe_name, *evidence, supported, agreement)
         recommended = run if adapted else unadapted

@@ -111,8 +111,7 @@ def plan(grids: Sequence[Grid], root: Path | None = None, library: Library | Non
     """Every run of the grids, method by method. A dataset is opened only where domains are left open."""
     library, names = library or Library(), {grid.data.name for grid in grids if takes_root(grid.data.name)}
     if root is not None and len(names) != 1:
-        instead = "set BEARCAT_DATA to the folder they lie in" if names else "leave --root out"
-        raise InputError(f"{len(names)} datasets of the grid lie in a folder, and --root is for one; {instead}")
+        raise InputError(f"--root is for one dataset, and {len(names)} of the grid lie in folders; use BEARCAT_DATA")
     specs = [spec for grid in grids for spec in _specs(grid, root if grid.data.name in names else None, library)]
     cell, times = Counter(spec.cell for spec in specs).most_common(1)[0]
     if times > 1:

@@ -51,8 +51,6 @@ class Task:
     def __post_init__(self) -> None:
         if self.target in self.sources:
             raise InputError(f"the target '{self.target}' is a source too; choose two different domains")
-        if not self.sources:
-            raise InputError("a task needs at least one source domain")
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -203,8 +201,6 @@ class SplitTask:
         source, target, warnings = self.source.recordings, self.target.recordings, list(self.notes)
         if self.shift in SENTENCES:
             warnings.append(SAME_BEARINGS if self._shared_faults else SENTENCES[self.shift])
-        if self.shift == "specimen" and not self.notes and self._shared:
-            warnings.append("the healthy bearing is on both sides; other healthy bearings are not tested")
         listed = {info.origin for info in target}
         if both := list(dict.fromkeys(info.origin for info in source if info.origin in listed)):
             more = f" and {len(both) - 1} more" if len(both) > 1 else ""
@@ -213,18 +209,15 @@ class SplitTask:
         return tuple(warnings)
 
     @cached_property
-    def _shared(self) -> set[str]:
-        """Classes of which a specimen is known to be on both sides."""
-        in_target = {info.specimen for info in self.target.recordings if info.specimen}
-        return {str(info.label) for info in self.source.recordings if info.specimen in in_target}
-
-    @property
     def _shared_faults(self) -> bool:
-        return bool(self._shared - {healthy_class(tuple(self._shared))})
+        """Whether a specimen of a fault is known to be on both sides."""
+        in_target = {info.specimen for info in self.target.recordings if info.specimen}
+        shared = {str(info.label) for info in self.source.recordings if info.specimen in in_target}
+        return bool(shared - {healthy_class(tuple(shared))})
 
     @cached_property
     def training(self) -> TrainingData:
-        return self._training(lambda windows, index: np.take(np.asarray(windows.values), index, axis=0))
+        return self._training(lambda windows, index: np.take(windows.values, index, axis=0))
 
     def outline(self) -> TrainingData:
         """The training data with zeros for values, which take no memory: for shapes and counts."""
@@ -262,8 +255,6 @@ def split_task(task: Task, source: Windows, target: Windows, scheme: str, seed: 
     (48, 12, 48)
     """
     check_scheme(scheme)
-    if seed < 0:
-        raise InputError(f"a seed is a whole number from 0 on, not {seed}")
     infos = (*source.recordings, *target.recordings)
     if sentence := different_rates({info.rate: info.origin for info in infos}):
         raise InputError(sentence)
@@ -274,9 +265,12 @@ def split_task(task: Task, source: Windows, target: Windows, scheme: str, seed: 
     if scheme == "specimen":
         *used, divided = keep_apart(source.recordings, target.recordings, np.random.default_rng([seed, 5]))
         source, target = of_recordings(source, used[0]), of_recordings(target, used[1])
-        source_train, source_test, few = parts_by_specimen(source, np.random.default_rng([seed, 0]))
-        lost = {info.origin for info in infos} - {info.origin for info in (*source.recordings, *target.recordings)}
-        notes = _notes_of_specimens(divided, len(lost), [label for label in few if label not in divided])
+        source_train, source_test = parts_by_specimen(source, np.random.default_rng([seed, 0]))
+        if divided:
+            single = "their recordings are divided, other bearings are not tested"
+            notes.append(f"one specimen each: {', '.join(map(repr, divided))}; {single}")
+        if lost := {info.origin for info in infos} - {info.origin for info in (*source.recordings, *target.recordings)}:
+            notes.append(f"{len(lost)} recordings are left out, so that no specimen is on both sides")
         scheme = "block"  # the target's recordings may be seen before they are diagnosed
     else:
         codes = _codes(source, classes)
@@ -285,20 +279,6 @@ def split_task(task: Task, source: Windows, target: Windows, scheme: str, seed: 
     # Recordings are listed by class, so their own numbers would tell the labels.
     target_order = np.random.default_rng([seed, 2]).permutation(len(target.recordings))
     return SplitTask(task, classes, source, target, *parts, target_order, notes=tuple(notes))
-
-
-def _notes_of_specimens(divided: Sequence[str], lost: int, few: Sequence[str]) -> list[str]:
-    """What a split by specimen has divided or left out, in a sentence each."""
-    notes = list[str]()
-    if divided:
-        classes = ", ".join(f"'{label}'" for label in divided)
-        notes.append(f"one specimen each: {classes}; their recordings are divided, other bearings are not tested")
-    if lost:
-        notes.append(f"{lost} recordings are left out, so that no specimen is on both sides")
-    if few:
-        classes = ", ".join(f"'{label}'" for label in few)
-        notes.append(f"the source has fewer than three specimens of {classes}; its test is of bearings it has learnt")
-    return notes
 
 
 def mixed_task(task: Task, source: Windows, target: Windows, scheme: str, seed: int, mix: Mix) -> SplitTask:

@@ -135,11 +135,9 @@ def parts_by_scheme(
     return random.permutation(np.flatnonzero(train)), random.permutation(np.flatnonzero(test))
 
 
-def parts_by_specimen(source: Windows, random: np.random.Generator) -> tuple[Integers, Integers, list[str]]:
-    """Indices as of `parts_by_scheme`, with no specimen on both sides; and the classes that are divided.
-
-    Of a class with fewer than three none can be spared from learning: it is divided by recordings, or by a block of
-    its only recording.
+def parts_by_specimen(source: Windows, random: np.random.Generator) -> tuple[Integers, Integers]:
+    """Indices as of `parts_by_scheme`, with no specimen on both sides. Of a class with fewer than three none can be
+    spared from learning: it is divided by recordings, or by a block of its only recording.
     """
     infos = source.recordings
     names = [str(info.specimen) for info in infos]
@@ -147,16 +145,16 @@ def parts_by_specimen(source: Windows, random: np.random.Generator) -> tuple[Int
     of_class = {label: {names[number] for number in members} for label, members in classes.items()}
     tested = names_to_test(of_class, TEST_SHARE, random, keep=2)
     test = np.array([name in tested for name in names])
-    divided = {label: members for label, members in classes.items() if not test[members].any()}
-    for members in divided.values():
+    divided = [members for members in classes.values() if not test[members].any()]
+    for members in divided:
         test[random.permutation(members)[: min(max(1, round(TEST_SHARE * len(members))), len(members) - 1)]] = True
     in_test = test[source.recording]
     in_train = ~in_test
-    if alone := [number for members in divided.values() for number in members if len(members) == 1]:
+    if alone := [number for members in divided for number in members if len(members) == 1]:
         single = np.isin(np.arange(len(infos)), alone)
         in_single = single[source.recording]
         in_train[in_single], in_test[in_single] = _blocks(of_recordings(source, single.tolist()), random)
-    return random.permutation(np.flatnonzero(in_train)), random.permutation(np.flatnonzero(in_test)), list(divided)
+    return random.permutation(np.flatnonzero(in_train)), random.permutation(np.flatnonzero(in_test))
 
 
 def keep_apart(

@@ -70,12 +70,6 @@ class Result:
         value: float | None = getattr(getattr(self.record.scores, domain), name, None)
         return value
 
-    @property
-    def saved(self) -> Result:
-        """The run that trained the model in this run's folder: itself, or the unadapted one beside it."""
-        folder = "." if self.record.saved is None else self.record.saved.folder
-        return self if folder == "." else read_result(self.folder / folder)
-
     @cached_property
     def beside(self) -> list[Result]:
         """Finished runs for comparison in this run's folder, in the order of RECIPES."""
