@@ -45,7 +45,7 @@ def test_a_comparison_worked_by_hand():
     assert dict(found.ranks) == {"A": 1.0, "B": 2.0, "C": 3.0}
     assert [(pair.p, round(pair.p_holm, 12)) for pair in found.pairs] == [(2 / 64, 6 / 64)] * 3
     assert {(pair.first, pair.second): pair.difference for pair in found.pairs}["A", "B"] == pytest.approx(0.035)
-    assert (found.best, found.equivalent) == ("A", ("B", "C"))
+    assert found.leaders == ("A",)
     assert found.warning  # 3 · 2/64 > 0.05
 
 
@@ -76,7 +76,7 @@ def test_means_of_tasks_use_all_seeds_and_all_else_only_complete_cells():
 
 def test_without_a_complete_cell_there_are_no_ranks():
     found = compare([scored("A", "x", 0, 0.9), scored("B", "x", 1, 0.8)], "accuracy")
-    assert (found.tasks, found.best, found.pairs) == ((), None, ())
+    assert (found.tasks, found.leaders, found.pairs) == ((), (), ())
     assert all(map(math.isnan, found.ranks.values()))
     assert found.warning
     assert not compare([], "accuracy").ranks

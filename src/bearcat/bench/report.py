@@ -54,11 +54,7 @@ def write_bench_report(
     environment, pandas = templates(), library("pandas", "bench")
     library("scikit_posthocs", "bench")  # before anything is written
     results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
-    numbers = (
-        ("Runs", str(len(results)), f"of {len(results) + len(missing)} planned"),
-        ("Tasks", str(len({(run.cell.dataset, run.cell.task) for run in results})), ""),
-        ("Seeds", str(len({run.cell.seed for run in results})), ""),
-    )
+    numbers = [("Runs", str(len(results)), f"of {len(results) + len(missing)} planned")]
     if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
         for folder in ("tables", "figures"):
             rmtree(out / folder, ignore_errors=True)
@@ -129,11 +125,12 @@ def score_table(results: Sequence[Result], comparison: Comparison) -> Table:
     """Average, average rank and the mean of every task."""
     cell, metric, methods = results[0].cell, comparison.metric, ordered_names(comparison.ranks)
     tasks = ordered_tasks(results)
-    bold = {comparison.best, *(() if comparison.warning else comparison.equivalent)}
     columns: dict[str, list[TableEntry]] = {
         "Method": [TableEntry(method) for method in methods],
         "Average": [percent_entry(comparison.averages[method]) for method in methods],
-        "Average rank": [number_entry(comparison.ranks[method], "{:.2f}", method in bold) for method in methods],
+        "Average rank": [
+            number_entry(comparison.ranks[method], "{:.2f}", method in comparison.leaders) for method in methods
+        ],
     }
     paper = paper_figures(cell.input, metric.score) if cell.dataset == "paderborn" else {}
     if published := {method for method, _ in paper} & {*methods}:
@@ -165,7 +162,7 @@ def pair_table(comparison: Comparison) -> Table:
     rows = tuple(
         (
             TableEntry(pair.first), TableEntry(pair.second),
-            percent_entry(pair.difference, "{:+.1f}"), _p_entry(pair.p), _p_entry(pair.p_holm, pair.significant),
+            percent_entry(pair.difference, "{:+.1f}"), _p_entry(pair.p), _p_entry(pair.p_holm, pair.p_holm < ALPHA),
         )
         for pair in comparison.pairs
     )  # fmt: skip

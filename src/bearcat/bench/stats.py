@@ -6,8 +6,8 @@ data. Ranks within tasks, and Wilcoxon's signed-rank test of every pair with Hol
 of signs, ties and zeros included, which scipy does not.
 
 >>> comparison = compare(results, "accuracy")
->>> comparison.best, comparison.equivalent
-('CAT*-Temperature', ('CAT*-CPCS',))
+>>> comparison.leaders
+('CAT*-Temperature', 'CAT*-CPCS')
 """
 
 from __future__ import annotations
@@ -71,10 +71,6 @@ class Pair:
     p: float
     p_holm: float
 
-    @property
-    def significant(self) -> bool:
-        return self.p_holm < ALPHA
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -90,13 +86,13 @@ class Comparison:
     pairs: tuple[Pair, ...]
 
     @property
-    def best(self) -> str | None:
-        return next(iter(self.ranks)) if self.tasks else None
-
-    @property
-    def equivalent(self) -> tuple[str, ...]:
-        """The methods that do not differ significantly from the best, without itself."""
-        return tuple(pair.second for pair in self.pairs if pair.first == self.best and not pair.significant)
+    def leaders(self) -> tuple[str, ...]:
+        """The method of the best rank, and those that do not differ significantly from it if tests can tell."""
+        if not self.tasks:
+            return ()
+        best = next(iter(self.ranks))
+        close = [pair.second for pair in self.pairs if pair.first == best and pair.p_holm >= ALPHA]
+        return (best,) if self.warning else (best, *close)
 
 
 def compare(results: Sequence[Result], metric: str) -> Comparison:
