@@ -125,12 +125,11 @@ def score_table(results: Sequence[Result], comparison: Comparison) -> Table:
     """Average, average rank and the mean of every task."""
     cell, metric, methods = results[0].cell, comparison.metric, ordered_names(comparison.ranks)
     tasks = ordered_tasks(results)
+    ranks = [number_entry(comparison.ranks[method], "{:.2f}", method in comparison.leaders) for method in methods]
     columns: dict[str, list[TableEntry]] = {
         "Method": [TableEntry(method) for method in methods],
         "Average": [percent_entry(comparison.averages[method]) for method in methods],
-        "Average rank": [
-            number_entry(comparison.ranks[method], "{:.2f}", method in comparison.leaders) for method in methods
-        ],
+        "Average rank": ranks,
     }
     paper = paper_figures(cell.input, metric.score) if cell.dataset == "paderborn" else {}
     if published := {method for method, _ in paper} & {*methods}:
