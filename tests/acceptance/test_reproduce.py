@@ -91,7 +91,8 @@ def test_every_table_and_figure_of_the_paper_is_made_by_its_command(place):
             made[words] = place / f"report-{len(made)}"
             grid_file = place / f"{grid or 'paper.toml'}"
             options = options.removeprefix("REPORT").partition(" of ")[0]
-            command("report", grid_file, "--store", place / "store", "--out", made[words], *shlex.split(options))
+            where = ("--root", place / "files", "--store", place / "store", "--out", made[words])
+            command("report", grid_file, *where, *shlex.split(options))
         for name in files:
             assert list(made[words].glob(f"{name}.*")), (what, name)
         kind = what.split()[0].rstrip("s")

@@ -69,18 +69,15 @@ PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there 
 
 @dataclass(frozen=True, eq=False)
 class RunEvidence:
-    """What is known of a run's windows without the network: spectral shapes (window, channel · band), check models."""
+    """What is known of a run's windows without the network."""
 
-    target_train: NDArray[np.float32]  # KEPT_WINDOWS at most
-    train_recording: NDArray[np.int64]  # of those windows, an index into the target's recordings
-    target_test: NDArray[np.float32]
     checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (diagnosis/accuracy.py)
     train_checks: dict[str, NDArray[np.int64]]  # and of its training windows
 
 
 def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
     """The evidence of the windows of a split; `kind` is their input."""
-    unlabelled, kept = split.target_train[:MOST_WINDOWS], split.target_train[:KEPT_WINDOWS]  # in random order
+    unlabelled, recording = split.target_train[:MOST_WINDOWS], split.target.recording  # in random order
     judged, tested = np.concatenate([split.target_test, split.target_train]), len(split.target_test)
 
     def represented(windows: Windows, indices: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
@@ -89,7 +86,6 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
 
     source, labels = represented(split.source, split.source_train), split.training.source_train.labels
     target, windows = represented(split.target, unlabelled), represented(split.target, judged)
-    recording, shapes = split.target.recording, np.asarray(split.target.shapes)
     checks = {
         f"{name}, {model}": predicted
         for name in source
@@ -98,7 +94,6 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
         ).items()
     }
     return RunEvidence(
-        shapes[kept], recording[kept], shapes[split.target_test],
         {name: predicted[:tested] for name, predicted in checks.items()},
         {name: predicted[tested:] for name, predicted in checks.items()},
     )  # fmt: skip
@@ -187,15 +182,17 @@ def _estimates(
     windows, tested_in, labels = len(held.target_test), held.target_test.recording, rows["source_labels"][of_source]
     right = rows["source"][of_source].argmax(axis=1) == labels
     target = Target(rows["target"][:windows], tested_in, known.checks)
-    features, train_features = rows["features"][:windows], rows["train_features"][: len(known.target_train)]
-    kept, tested = (~np.isin(recordings, unknown) for recordings in (known.train_recording, tested_in))
+    learnt, shapes = split.target_train[:KEPT_WINDOWS], np.asarray(held.target_test.shapes)
+    train_shapes, train_recording = np.asarray(split.target.shapes)[learnt], split.target.recording[learnt]
+    features, train_features = rows["features"][:windows], rows["train_features"][: len(learnt)]
+    kept, tested = (~np.isin(recordings, unknown) for recordings in (train_recording, tested_in))
     familiarity = fit_familiarity(
-        train_features[kept], known.target_train[kept], known.train_recording[kept], features[tested],
-        known.target_test[tested], tested_in[tested],
+        train_features[kept], train_shapes[kept], train_recording[kept], features[tested], shapes[tested],
+        tested_in[tested],
     )  # fmt: skip
-    unfamiliar = familiarity.unfamiliar(features, known.target_test)
-    strange = np.concatenate([familiarity.unfamiliar(train_features, known.target_train)[kept], unfamiliar[tested]])
-    recording = np.concatenate([known.train_recording[kept], tested_in[tested]])
+    unfamiliar = familiarity.unfamiliar(features, shapes)
+    strange = np.concatenate([familiarity.unfamiliar(train_features, train_shapes)[kept], unfamiliar[tested]])
+    recording = np.concatenate([train_recording[kept], tested_in[tested]])
     familiarity = familiarity.covering([strange[recording == number].mean() for number in np.unique(recording)])
     called = {split.classes[code] for code in np.unique(target.predicted).tolist()}
     alone = len(called) == 1 and healthy_class(split.classes) not in called and len(np.unique(tested_in)) > 1

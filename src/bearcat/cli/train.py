@@ -221,7 +221,8 @@ def bench_run(
     execution = Execution(opened, specs, library, print_note, training_progress)
     execute(execution, executor, retry_failed)
     kinds = _print_states(specs, opened)
-    print(f"{len(execution.trained)} trained by this process; the report: bearcat bench report {grid} --store {store}")
+    where = f"--store {store}" if root is None else f"--root {root} --store {store}"
+    print(f"{len(execution.trained)} trained by this process; the report: bearcat bench report {grid} {where}")
     if kinds["failed"]:
         raise InputError(f"{kinds['failed']} runs failed; --retry-failed tries them again")
 

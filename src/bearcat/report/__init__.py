@@ -72,9 +72,8 @@ class Result:
 
     @cached_property
     def beside(self) -> list[Result]:
-        """Finished runs for comparison in this run's folder, in the order of RECIPES."""
-        names = ordered_names(path.parent.name[len(BESIDE) :] for path in self.folder.glob(f"{BESIDE}*/{RECORD}"))
-        return [read_result(self.folder / f"{BESIDE}{name}") for name in names]
+        """Finished runs for comparison in this run's folder."""
+        return [read_result(path.parent) for path in sorted(self.folder.glob(f"{BESIDE}*/{RECORD}"))]
 
     @cached_property
     def predictions(self) -> Predictions:
