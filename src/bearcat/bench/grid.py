@@ -19,10 +19,10 @@ from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.data.datasets import Dataset, dataset_label, find_domain, open_dataset, takes_root
 from bearcat.data.inputs import Preparation
 from bearcat.data.tasks import Mix, Task
-from bearcat.data.windows import check_scheme
+from bearcat.data.windows import SCHEMES
 from bearcat.errors import InputError, naming_place, suggest
 from bearcat.methods.transforms import without_own_benches
-from bearcat.settings import from_plain
+from bearcat.settings import find_name, from_plain
 from bearcat.storage import read_regular
 
 
@@ -79,7 +79,7 @@ class Grid:
         return range(self.seeds) if isinstance(self.seeds, int) else self.seeds
 
     def __post_init__(self) -> None:
-        check_scheme(self.split)
+        find_name(self.split, SCHEMES, "split")
         if min(self.all_seeds, default=-1) < 0:
             raise InputError(f"'seeds' must be a number above 0, or a list of numbers from 0 on, not {self.seeds}")
 

@@ -24,9 +24,10 @@ from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channe
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
 from bearcat.data.recording import Floats, RecordingInfo, check_length, classes_of, count_windows, rate_ratio
 from bearcat.data.tasks import Task
-from bearcat.data.windows import check_scheme, choose_scheme, different_rates, specimen_counts
+from bearcat.data.windows import SCHEMES, choose_scheme, different_rates, specimen_counts
 from bearcat.errors import InputError
 from bearcat.findings import CLIPPED
+from bearcat.settings import find_name
 
 Result = TypeVar("Result")
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
@@ -226,8 +227,8 @@ def paper_settings(requested: Requested) -> DataSettings:
     """The paper's settings where no others are requested: for the named datasets."""
     length = requested.window or USUAL
     preparation = Preparation(requested.input, length, requested.stride, requested.rate)
-    check_scheme(requested.split or "window")
-    return DataSettings(preparation, requested.split or "window", bool(requested.balance))
+    split = find_name(requested.split or "window", SCHEMES, "split")
+    return DataSettings(preparation, split, bool(requested.balance))
 
 
 def choose_settings(

@@ -26,7 +26,7 @@ from bearcat.data.recording import (
     healthy_class,
     of_recordings,
 )
-from bearcat.data.windows import check_scheme, different_rates, keep_apart, parts_by_scheme, parts_by_specimen
+from bearcat.data.windows import SCHEMES, different_rates, keep_apart, parts_by_scheme, parts_by_specimen
 from bearcat.errors import InputError
 from bearcat.settings import find_name
 
@@ -254,7 +254,7 @@ def split_task(task: Task, source: Windows, target: Windows, scheme: str, seed: 
     >>> len(split.source_train), len(split.source_test), len(split.target_train)
     (48, 12, 48)
     """
-    check_scheme(scheme)
+    scheme = find_name(scheme, SCHEMES, "split")
     infos = (*source.recordings, *target.recordings)
     if sentence := different_rates({info.rate: info.origin for info in infos}):
         raise InputError(sentence)

@@ -28,7 +28,7 @@ from bearcat.data.recording import (
     spectral_shape,
 )
 from bearcat.data.signals import reading
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError
 from bearcat.storage import digest_json, source_hash
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
@@ -96,12 +96,6 @@ def fingerprint(catalogue: Catalogue) -> str:
         entries.append([entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file), *code])
     missing = (*catalogue.problems, *catalogue.left_out)
     return digest_json([entries, sorted(problem.origin for problem in missing)])
-
-
-def check_scheme(name: str) -> None:
-    """Refuses what is no way to split."""
-    if name not in SCHEMES:
-        raise InputError(f"unknown split '{name}'{suggest(name, SCHEMES)}", "split")
 
 
 # Splits. A model may recognise a specimen, one physical bearing, in the place of its fault (docs/protocol.md).
