@@ -120,7 +120,7 @@ def test_physics_uses_what_the_metadata_allow():
         ("bearing-orders", 1024, (RATE, 900.0), "bearing", "not known"),
         ("bearing-orders", 1024, (RATE, 60000.0, BEARING), "rpm", "BPFI"),
         ("bearing-orders", 1024, (RATE, 900.0, BEARING), "rpm", "turns"),
-        ("physics:use=band-kurtosis", 515, (), "window", "516"),
+        ("physics:use=band-kurtosis", 100, (), "window", "128"),
         (ALL, 256, (RATE, 900.0, BEARING), "window", "516"),
         ("bearing-orders:bands=0", 256, (), None, "bands"),
         ("bearing-orders:multiples=0", 256, (), None, "multiples"),

@@ -168,11 +168,11 @@ class BearingOrders(PhysicalInput):
 
 ORDERS, BANDS = "envelope-orders", 4  # the part that needs a speed, and the bands whose envelopes it reads
 Measure = Callable[[WindowSpectra, float, float], Floats]  # of windows of so many turns, up to the last order
-PARTS: dict[str, tuple[int, Measure]] = {  # points and how they are measured
-    "log-spectrum": (128, lambda spectra, *_: physical.log_spectrum(spectra, 128)),
-    "octave-spectrum": (96, lambda spectra, *_: physical.octave_spectrum(spectra, 96, 9)),
-    "band-kurtosis": (16, lambda spectra, *_: physical.band_kurtosis(spectra, 16)),
-    ORDERS: (160 * BANDS, lambda spectra, turns, last: physical.envelope_orders(spectra, turns, BANDS, last, 160)),
+PARTS: dict[str, tuple[int, int, Measure]] = {  # points, samples that a window must have, and how they are measured
+    "log-spectrum": (128, 516, lambda spectra, *_: physical.log_spectrum(spectra, 128)),
+    "octave-spectrum": (96, 512, lambda spectra, *_: physical.octave_spectrum(spectra, 96, 9)),
+    "band-kurtosis": (16, 128, lambda spectra, *_: physical.band_kurtosis(spectra, 16)),
+    ORDERS: (160 * BANDS, 64, lambda spectra, turns, last: physical.envelope_orders(spectra, turns, BANDS, last, 160)),
 }
 WITHOUT_SPEED = tuple(PARTS)[:3]
 
@@ -183,7 +183,6 @@ class Physics(PhysicalInput):
 
     use: tuple[str, ...] = ()  # of PARTS; none: as `suited` chooses by the metadata of the recordings, or the first 3
     last: float = 40.0  # order up to which envelopes are read
-    shortest: ClassVar[int] = 516  # samples, below which the bands of spectra are empty
 
     def __post_init__(self) -> None:
         names = tuple(find_name(name, PARTS, "part of the physical input") for name in self.use)
@@ -204,6 +203,10 @@ class Physics(PhysicalInput):
     def needs(self) -> tuple[str, ...]:
         return ("rate", "rpm") if ORDERS in self.use else ()
 
+    @property
+    def shortest(self) -> int:
+        return max(PARTS[name][1] for name in self.parts)
+
     def points(self, length: int) -> int:
         return sum(self.parts.values())
 
@@ -213,7 +216,7 @@ class Physics(PhysicalInput):
             check_order(f"order {self.last:g}", self.last, BANDS, rate, rpm)
 
     def measure(self, spectra: WindowSpectra, turns: float, orders: np.ndarray) -> Floats:
-        return np.concatenate([PARTS[name][1](spectra, turns, self.last) for name in self.parts], axis=-1)
+        return np.concatenate([PARTS[name][2](spectra, turns, self.last) for name in self.parts], axis=-1)
 
     def suited(self, recordings: Sequence[RecordingInfo]) -> Physics:
         """With shaft orders where rate and speed of all are known, up to the highest that all show in a band."""
