@@ -20,7 +20,7 @@ from typing import Any
 from recording_scores import witness_scores
 
 from bearcat.adaptation import Library
-from bearcat.bench import identify, open_store, results
+from bearcat.bench import open_store, results
 from bearcat.bench.grid import plan, read_grid
 
 GRIDS = Path(__file__).resolve().parents[1] / "grids"
@@ -69,10 +69,9 @@ def read_lines(paths: Sequence[Path]) -> list[dict[str, Any]]:
 
 def lines_of(part: str) -> list[dict[str, Any]]:
     """The lines of the finished runs of a part."""
-    store = open_store(STORE)
-    library = Library(remembered=store.fingerprints())
+    store, library = open_store(STORE), Library()
     specs = plan(read_grid(GRIDS / f"{PARTS[part]}.toml"), None, library)
-    runs = identify(specs, store, library)
+    runs = [library.identified(spec) for spec in specs]
     finished = {result.folder.name: result for result in results(runs, store)[0]}
     print(f"{part}: {len(finished)} of {len(runs)} runs")
     known = [(spec, finished.get(run.identity)) for spec, run in zip(specs, runs, strict=True)]

@@ -27,7 +27,7 @@ from diagnose import simulated
 from numpy.typing import NDArray
 
 from bearcat.adaptation import Library
-from bearcat.bench import identify, open_store, results
+from bearcat.bench import open_store, results
 from bearcat.bench.grid import plan, read_grid
 from bearcat.data.bearing import find_bearing
 from bearcat.data.benches import BENCHES
@@ -145,8 +145,8 @@ def read_evidence(path: Path) -> list[Example]:
 def read_runs(place: Path) -> list[Example]:
     """What networks said of target recordings in the runs of GRID that a store holds; each run is a group."""
     found, store = [], open_store(place)
-    library = Library(remembered=store.fingerprints())
-    runs, missing = results(identify(plan(read_grid(GRID), None, library), store, library), store)
+    library = Library()
+    runs, missing = results([library.identified(spec) for spec in plan(read_grid(GRID), None, library)], store)
     print(f"{len(runs)} runs of {GRID.name}, {len(missing)} missing")
     for result in runs:
         labels = dict(zip(result.predictions.recording, result.predictions.label, strict=True))

@@ -34,7 +34,7 @@ from bearcat.data.benches import BENCHES
 from bearcat.data.datasets import About, Catalogue, Dataset, Download, Entry
 from bearcat.data.inputs import Preparation, find_input
 from bearcat.data.recording import Recording, resample
-from bearcat.data.tasks import Split, Task
+from bearcat.data.tasks import Task
 from bearcat.data.windows import prepare
 from bearcat.deploy.model import Model, save_model
 from bearcat.diagnosis.decision import Decision, binomial_interval
@@ -104,7 +104,7 @@ def train(known: Sequence[Recording]) -> Model:
     Known.lists.append(known)
     spec = RunSpec(
         "benches", Known(len(Known.lists) - 1), Task("known", "again"), "dense-source-only", recipe,
-        Preparation(INPUT, LENGTH, STRIDE), Split("recording"), 0,
+        Preparation(INPUT, LENGTH, STRIDE), "recording", 0,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as place:
         (run,) = run_stack([spec], [Path(place)], torch.device("cpu"), keep_model=True, write=False)

@@ -114,8 +114,6 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
 
 def kind_of(mix: Mix) -> str:
     """What a group calls a mix: those with one fault each are one kind."""
-    if mix.share:
-        return "faults at 5 %"
     if mix.without or mix.unknown:
         return "a class missing" if mix.without else "a class unknown"
     kept = {0: "all classes", 1: "healthy only", 2: "healthy + one fault"}[len(mix.keep)]

@@ -62,7 +62,7 @@ def main() -> None:
         adapted = bearcat.adapt(recordings / SOURCE, recordings / TARGET, out=out, epochs=arguments.epochs)
     for choice in adapted.record.chosen:
         print(f"{choice.setting}: {choice.value}")
-    for warning in adapted.warnings:
+    for warning in adapted.record.warnings:
         print(f"warning: {warning}")
     print(f"\n{adapted.decision.sentence}\n")
 

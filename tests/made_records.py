@@ -53,7 +53,6 @@ def made_result(
     predictions = {
         "recording": [f"{name}.mat" for name in names[label]], "start": 1024 * rows,
         "label": names[label] if labelled else "", "predicted": names[predicted], "confidence": confidence,
-        "confidence_uncalibrated": np.minimum(1, confidence + 0.1),
         "log_probabilities": [" ".join(f"{value:.5g}" for value in row) for row in spread],
     }  # fmt: skip
     columns = list(COLUMNS)
@@ -74,7 +73,7 @@ def made_result(
         "settings": {
             "data": {"name": cell.dataset}, "source": source.split("+"), "target": cell.task.partition("→")[2],
             "preparation": {"input": cell.input, "length": 1024, "stride": None, "rate": None},
-            "split": {"scheme": "window", "test": 0.2, "gap": 1}, "recipe": {"name": method} | settings.to_dict(),
+            "split": "window", "recipe": {"name": method} | settings.to_dict(),
         },
         "seed": cell.seed,
         "data": {
@@ -135,7 +134,6 @@ def _estimates(expected: float) -> dict[str, Any]:
     values = {
         "mean_confidence": expected, "accuracy": {"confidence": expected}, "window_agreement": 1.0,
         "expected": {"value": expected, "low": 0.0, "high": 1.0},
-        "familiarity": {"rate": 0.05, "distance_limit": 1.0, "shape_limit": 1.0, "recording_limit": 0.1},
     }  # fmt: skip
     source = Estimate(0.9, 0.85, 0.94)
     evidence = ModelEvidence(Estimate(expected, 0.0, 1.0), True, source, 200, len(CLASSES))
@@ -143,9 +141,6 @@ def _estimates(expected: float) -> dict[str, Any]:
 
 
 def _bins(accuracy: float) -> dict[str, Any]:
-    """Reliability in ten bins, the first four of which are empty."""
-    edges, empty = np.linspace(0, 1, 11), [None] * 4
-    middle = (edges[4:-1] + edges[5:]) / 2
-    right = np.clip(middle - 0.2 + 0.2 * accuracy, 0, 1)
-    mass = [0, 0, 0, 0, 5, 5, 10, 10, 10, 20]  # windows
-    return {"edges": list(edges), "mass": mass, "confidence": [*empty, *middle], "accuracy": [*empty, *right]}
+    """Reliability in three bins, the first of which is empty."""
+    edges = [0.0, 0.3, 0.6, 1.0]
+    return {"edges": edges, "mass": [0, 20, 40], "confidence": [None, 0.5, 0.8], "accuracy": [None, 0.4, accuracy]}

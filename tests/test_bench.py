@@ -20,7 +20,7 @@ import torch
 from bearcat import bench
 from bearcat.adaptation import Library, RunSpec
 from bearcat.adaptation import run as running
-from bearcat.bench import LARGEST, Execution, Executor, RunStore, execute, identify, in_stacks, open_store, results
+from bearcat.bench import LARGEST, Execution, Executor, RunStore, execute, in_stacks, open_store, results
 from bearcat.bench.grid import plan, read_grid
 from tests import commands
 from tests.commands import bearcat
@@ -88,7 +88,9 @@ def made_site(place: Path, recordings: Path, text: str, name: str) -> Site:
     grid = place / f"{name}.toml"
     grid.write_text(text)
     store = open_store(place / name, create=True)
-    return Site(grid, recordings, store, identify(plan(read_grid(grid), recordings), store, Library()))
+    library = Library()
+    specs = [library.identified(spec) for spec in plan(read_grid(grid), recordings, library)]
+    return Site(grid, recordings, store, specs)
 
 
 @pytest.fixture
@@ -196,16 +198,6 @@ def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, comman
     assert sum("failed" in message for message in site.messages) == 6
 
 
-def test_one_bad_run_does_not_take_its_stack_with_it(make):
-    site = make()
-    folder = site.store.folder(site.specs[1].identity)
-    folder.mkdir()
-    (folder / "thesis.txt").write_text("precious")
-    site.execute()
-    assert site.kinds() == ["done", "failed", "done", "done"]
-    assert "holds no run of bearcat" in site.store.state(site.specs[1].identity).detail
-
-
 def test_a_worker_sends_the_files_of_its_run_or_why_there_are_none(make, monkeypatch):
     """Only Ray is played: it does a task when its answer is wanted."""
     played = SimpleNamespace(
@@ -220,9 +212,12 @@ def test_a_worker_sends_the_files_of_its_run_or_why_there_are_none(make, monkeyp
     assert [("fewer than a batch of 64" in message) for message in site.messages] == [True, True]
 
 
-def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
-    """Only the shortage is played; what fits is really trained."""
+def test_a_stack_that_fails_is_halved_until_only_what_cannot_work_is_left_out(make, monkeypatch):
+    """Only the shortage of memory is played; what fits is really trained."""
     site = make(HEAD.replace("seeds = 2", "seeds = 8").replace("= 4", "= 2") + SOURCE_ONLY)
+    folder = site.store.folder(site.specs[1].identity)
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("precious")
     honest, sizes = running.run_stack, []
 
     def scarce(specs, *words, **more):
@@ -232,7 +227,8 @@ def test_where_memory_is_short_stacks_are_halved(make, monkeypatch):
         return honest(specs, *words, **more)
 
     monkeypatch.setattr(running, "run_stack", scarce)
-    monkeypatch.setitem(LARGEST, "cpu", 5)
+    monkeypatch.setitem(LARGEST, "cpu", 4)
     site.execute()
-    assert sizes == [4, 2, 2, 4, 2, 2]
-    assert site.kinds() == ["done"] * 8
+    assert sizes == [4, 2, 1, 1, 2, 4, 2, 2]
+    assert site.kinds() == ["done", "failed", *["done"] * 6]
+    assert "holds no run of bearcat" in site.store.state(site.specs[1].identity).detail

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bearcat.adaptation import Library
-from bearcat.bench import identify, open_store
 from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.teacher import SelfTraining
 from bearcat.errors import InputError
@@ -40,7 +39,7 @@ def test_every_grid_can_be_planned_and_that_of_the_page_can_be_read(tmp_path, mo
     page = (GRIDS.parent / "docs" / "benchmark.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (grid,) = read_grid(written(tmp_path, example))
-    assert [method.name for method in grid.all_methods] == ["source-only", "DANN", "AT, τ=0.95"]
+    assert [method.name for method in (*grid.methods, *grid.method)] == ["source-only", "DANN", "AT, τ=0.95"]
     monkeypatch.setenv("BEARCAT_DATA", str(real_data("cwru").parent))
     for path in GRIDS.glob("*.toml"):
         assert plan(read_grid(path)), path
@@ -103,14 +102,17 @@ def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
         (("epochs = 2", "epochs = 2.5"), ["'epochs'", "whole number"]),
         (('["frequency"]', '["frequenzy"]'), ["'frequenzy'", "'frequency'?"]),
         (('["N15_M07_F10:N09_M07_F10"]', '["N15_M07_F10"]'), ["task 1", '"A:B"']),
-        (('["N15_M07_F10:N09_M07_F10"]', '["a:a"]'), ["'a'", "two different domains"]),
-        (("title", "split = { scheme = 'blok' }\ntitle"), ["split", "'blok'", "'block'?"]),
+        (("M07_F10:N09", "M07_F10:N15"), ["'N15_M07_F10'", "two different domains"]),
+        (("title", "split = 'blok'\ntitle"), ["split", "'blok'", "'block'?"]),
         (("title", "method = [{ method = 'AT', set.labels.ta = 1 }]\ntitle"), ["method 'AT'", "'ta'", "'tau'?"]),
         (("title", "method = [{ name = 'x' }]\ntitle"), ["method 1", "'method' is missing"]),
         (("title = ", "title "), ["TOML"]),
-        (("seeds = 2", "seeds = 0"), ["has no cells"]),
+        (("seeds = 2", "seeds = 0"), ["'seeds'"]),
         (("preparation = { length = 256 }", "preparation = 3"), ["preparation", "table"]),
         (("title", "target = { kep = ['healthy'] }\ntitle"), ["target 1", "'kep'", "'keep'?"]),
+        (("title", "target = { recordings = { rest = 'two' } }\ntitle"), ["recordings", "'two'"]),
+        (("title", "target = { recordings = { rest = 0 } }\ntitle"), ["'rest'", "at least 1"]),
+        (("title", "target = { recordings = { rset = 1 } }\ntitle"), ["'rset'"]),
         (("title", "part = []\ntitle"), ["'part'", "[[part]]"]),
         (('data]\nname = "simulated"\nsettings', 'data]\nsettings'), ["data: 'name' is missing"]),
         (("tasks = ", 'domains = ["N15_M07_F10"]\ntasks = "all" # '), ["has no cells", "two domains"]),
@@ -140,10 +142,11 @@ def test_the_command_line_prints_the_same_and_exits_with_2(tmp_path, command):
 
 
 def names(path: Path, root: Path | None = None) -> list[str]:
-    return [spec.identity for spec in identify(plan(read_grid(path), root), open_store(Path("nowhere")), Library())]
+    library = Library()
+    return [library.identified(spec).identity for spec in plan(read_grid(path), root, library)]
 
 
-def test_a_changed_setting_changes_every_run_s_name(tmp_path):
+def test_what_determines_a_result_and_nothing_else_changes_every_run_s_name(tmp_path):
     before, methods = names(written(tmp_path, SMALL)), 'methods = ["source-only", "DANN"]'
     assert len({*before}) == 4
     for change in (
@@ -159,14 +162,9 @@ def test_a_changed_setting_changes_every_run_s_name(tmp_path):
     ):
         assert change[0] in SMALL
         assert not {*before} & {*names(written(tmp_path, SMALL.replace(*change, 1)))}, change
-
-
-def test_what_does_not_determine_a_result_does_not_change_a_run_s_name(tmp_path):
-    before = names(written(tmp_path, SMALL))
     renamed = 'method = [{ name = "plain", method = "source-only" }, { name = "mine", method = "DANN" }]'
-    other = SMALL.replace('"small"', '"another title"').replace('methods = ["source-only", "DANN"]', renamed)
-    assert names(written(tmp_path, other)) == before
-    assert names(written(tmp_path, SMALL.replace("seeds = 2", "seeds = [0, 1]"))) == before
+    for same in (('"small"', '"another title"'), (methods, renamed), ("seeds = 2", "seeds = [0, 1]")):
+        assert names(written(tmp_path, SMALL.replace(*same))) == before
     assert {*before} < {*names(written(tmp_path, SMALL.replace("seeds = 2", "seeds = 3")))}
 
 
@@ -178,18 +176,12 @@ def recorded(root: Path, domains: str) -> Path:
     return root
 
 
-def test_the_content_of_files_names_runs_and_a_store_remembers_it_for_other_machines(tmp_path):
+def test_the_content_of_files_names_runs_wherever_they_lie(tmp_path):
     root = recorded(tmp_path / "mine", "abc")
     path = written(tmp_path, 'data = "folder"\ntasks = ["a:b", "b:c"]\nmethods = ["DANN"]\nseeds = 1\n')
-    before, planned = names(path, root), plan(read_grid(path), root)
-    store = open_store(tmp_path / "store", create=True)
-    identify(planned, store, Library())
+    before = names(path, root)
     moved = root.rename(tmp_path / "elsewhere")
-    remembered = identify(planned, store, Library(remembered=store.fingerprints()))
-    assert before == [spec.identity for spec in remembered] == names(path, moved)
-    for library in (Library(), Library(remembered=open_store(tmp_path / "other", create=True).fingerprints())):
-        with pytest.raises(InputError, match="there is no such folder"):
-            identify(planned, store, library)
+    assert names(path, moved) == before
     np.save(moved / "a" / "one" / "x.npy", np.zeros(1000))
     after = names(path, moved)
     assert (after[0] != before[0], after[1] == before[1]) == (True, True)  # of its domain's runs alone

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bearcat.data import Folder, Problem, Split, Task, load, open_dataset
+from bearcat.data import Folder, Problem, Task, load, open_dataset
 from bearcat.data.choose import (
     DataSettings,
     Measurement,
@@ -48,7 +48,7 @@ def ordinary(**changes: Any) -> list[Measurement]:
 def test_ordinary_recordings_are_prepared_as_in_the_paper_but_for_the_split():
     chosen = choose(ordinary(), TASK, Requested(), [])
     assert chosen.preparation == Preparation()
-    assert (chosen.balance, chosen.split) == (False, Split("block"))
+    assert (chosen.balance, chosen.split) == (False, "block")
     settings = ["channel", "rate", "window", "stride", "split", "balance"]
     assert [choice.setting for choice in chosen.choices] == settings
 
@@ -78,15 +78,15 @@ def test_what_is_requested_is_not_chosen():
     chosen = choose(ordinary(), TASK, requested, [], "x")
     assert chosen.choices == ()
     assert chosen.preparation == Preparation("frequency", 512, 128, 6_000.0)
-    assert (chosen.split, chosen.balance) == (Split("window"), True)
+    assert (chosen.split, chosen.balance) == ("window", True)
 
 
 def test_named_datasets_keep_the_papers_preparation():
-    assert paper_settings(Requested()) == DataSettings(Preparation(), Split(), False)
+    assert paper_settings(Requested()) == DataSettings(Preparation(), "window", False)
     dataset = open_dataset("simulated")
     catalogue = dataset.catalogue()
     assert choose_settings(dataset, catalogue, Task("N15_M07_F10", "N09_M07_F10"), Requested(window=256)) == (
-        dataset, catalogue, DataSettings(Preparation(length=256), Split(), False),
+        dataset, catalogue, DataSettings(Preparation(length=256), "window", False),
     )  # fmt: skip
 
 

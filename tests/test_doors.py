@@ -170,7 +170,7 @@ def test_recordings_whose_stated_speed_is_wrong_are_read_at_the_measured_one_in_
         return preparing(recordings, *words)
 
     monkeypatch.setattr("bearcat.diagnosis.signal.check_quality", checked)
-    monkeypatch.setattr(windows, "prepare", prepare)
+    monkeypatch.setattr("bearcat.adaptation.prepare", prepare)
     wishes = {"data": tmp_path / "own", "bearing": BEARING, "epochs": 4, "out": tmp_path / "out"}
     with pytest.warns(UserWarning, match="wrong speed"):
         adapted = bearcat.adapt("900rpm", "1200rpm", **wishes)

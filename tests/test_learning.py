@@ -18,7 +18,7 @@ from bearcat.cat.calibration import scores
 from bearcat.cat.networks import predict
 from bearcat.cat.recipes import GROUPS, RECIPES
 from bearcat.cat.teacher import SelfTraining, Teacher
-from bearcat.data import Preparation, Simulated, Split, Task, load, prepare, split_task
+from bearcat.data import Preparation, Simulated, Task, load, prepare, split_task
 from bearcat.data.tasks import SplitTask
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
@@ -37,7 +37,7 @@ def split() -> SplitTask:
     catalogue = Simulated(seconds=1.2, severities=(4.0,), faults=("inner", "outer")).catalogue()
     domains = ("N15_M07_F10", "N09_M07_F10")
     source, target = (prepare(load(catalogue, [domain]), Preparation("frequency", 256)) for domain in domains)
-    return split_task(Task(*domains), source, target, Split(), SEED)
+    return split_task(Task(*domains), source, target, "window", SEED)
 
 
 def trained_as(name: str, split: SplitTask) -> Trained:

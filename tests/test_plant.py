@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.networks import predict
 from bearcat.cat.recipes import Recipe, Schedule
-from bearcat.data import Split, Task, split_task
+from bearcat.data import Task
 from bearcat.data.tasks import UNKNOWN, Labelled, Mix, TrainingData, Unlabelled, mixed_task
 from bearcat.errors import InputError
 from bearcat.methods import unadapted
@@ -38,56 +38,34 @@ def labels_of(split, index):
 
 
 def test_only_the_classes_kept_are_in_the_target(sides):
-    split = mixed_task(TASK, *sides, Split("block"), 0, Mix(keep=("healthy", "outer")))
+    split = mixed_task(TASK, *sides, "block", 0, Mix(keep=("healthy", "outer")))
     assert split.classes == CLASSES
     assert set(labels_of(split, split.target_train)) == set(labels_of(split, split.target_test)) == {"Normal", "outer"}
     assert {info.label for info in split.target.recordings} == {"Normal", "outer"}
-    without = mixed_task(TASK, *sides, Split("block"), 0, Mix(without=("inner",)))
+    without = mixed_task(TASK, *sides, "block", 0, Mix(without=("inner",)))
     assert np.array_equal(without.target_train, split.target_train)
 
 
-def test_a_share_is_one_stretch_of_each_recording_drawn_from_the_seed(sides):
-    mix = Mix(share=(("Normal", 1.0), ("rest", 0.25)))
-    whole = split_task(TASK, *sides, Split("block"), 1)
-    split, again, other = (mixed_task(TASK, *sides, Split("block"), seed, mix) for seed in (1, 1, 2))
-    assert np.array_equal(split.target_train, again.target_train)
-    assert not np.array_equal(split.target_train, other.target_train)
-    assert np.array_equal(split.target_test, whole.target_test)  # rates need windows to be measured with
-    assert set(split.target_train) < set(whole.target_train)
-    for number, info in enumerate(split.target.recordings):
-        before, after = (
-            np.sort(part[split.target.recording[part] == number]) for part in (whole.target_train, split.target_train)
-        )
-        assert len(after) == (len(before) if info.label == "Normal" else round(0.25 * len(before)))
-        place = np.searchsorted(before, after)
-        assert np.array_equal(place, np.arange(place[0], place[0] + len(place)))
-
-
 def test_reference_recordings_are_known_while_training_and_leave_the_evaluation(sides):
-    split = mixed_task(TASK, *sides, Split("block"), 0, Mix(reference="healthy"))
+    split = mixed_task(TASK, *sides, "block", 0, Mix(reference="healthy"))
     known = split.training.target_train.reference
     assert np.array_equal(known == 0, labels_of(split, split.target_train) == "Normal")
     assert set(known.tolist()) == {0, UNKNOWN}
     assert "Normal" not in set(labels_of(split, split.target_test))
-    by_name = mixed_task(TASK, *sides, Split("block"), 0, Mix(reference="Normal/1.npy"))
+    by_name = mixed_task(TASK, *sides, "block", 0, Mix(reference="Normal/1.npy"))
     named = [info.origin == "b/Normal/1.npy" for info in by_name.target.recordings]
     inside = np.isin(by_name.target.recording[by_name.target_train], np.flatnonzero(named))
     assert np.array_equal(by_name.training.target_train.reference == 0, inside)
-    part = mixed_task(TASK, *sides, Split("block"), 0, Mix(reference="healthy", reference_share=0.3))
-    assert "Normal" in set(labels_of(part, part.target_test))
-    share = (part.training.target_train.reference == 0).sum() / (labels_of(part, part.target_train) == "Normal").sum()
-    assert 0.2 < share < 0.4
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="1.npy")), "name of one healthy recording"),
-        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="inner/1.npy")), "one healthy"),
-        (lambda _: Mix(share=(("rest", 0.0),)), "share of 'rest'"),
-        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(keep=("innr",))), "unknown class 'innr'"),
-        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(reference="ball")), "--reference: 'ball'"),
-        (lambda sides: mixed_task(TASK, *sides, Split(), 0, Mix(without=CLASSES)), "holds nothing"),
+        (lambda sides: mixed_task(TASK, *sides, "window", 0, Mix(reference="1.npy")), "name of one healthy recording"),
+        (lambda sides: mixed_task(TASK, *sides, "window", 0, Mix(reference="inner/1.npy")), "one healthy"),
+        (lambda sides: mixed_task(TASK, *sides, "window", 0, Mix(keep=("innr",))), "unknown class 'innr'"),
+        (lambda sides: mixed_task(TASK, *sides, "window", 0, Mix(reference="ball")), "--reference: 'ball'"),
+        (lambda sides: mixed_task(TASK, *sides, "window", 0, Mix(without=CLASSES)), "holds nothing"),
     ],
 )
 def test_a_mix_that_cannot_be_is_refused(sides, make, said):

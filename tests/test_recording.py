@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import signal as processing
 
-from bearcat.data import Folder, cached_windows, load
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.inputs import Preparation
 from bearcat.data.recording import (
     RecordingInfo,
-    Windows,
     change_rate,
     count_windows,
     cut,
@@ -133,78 +127,3 @@ def test_changing_the_rate_is_scipys_polyphase_filter(up, down, samples):
     found = change_rate(signal, up, down)
     assert found.shape == expected.shape
     assert np.abs(found - expected).max() < 1e-5
-
-
-# The cache: the right windows always, from disk where it can be, rebuilt where it is damaged.
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Two recordings, an hour old."""
-    for number, name in enumerate(("a/inner/1.npy", "a/outer/1.npy")):
-        path = tmp_path / "set" / name
-        path.parent.mkdir(parents=True)
-        np.save(path, np.random.default_rng(number).standard_normal(5000).astype(np.float32))
-        os.utime(path, (time.time() - 3600,) * 2)
-    return tmp_path / "set"
-
-
-def windows_of(folder: Path, cache: Path | None, **settings) -> Windows:
-    catalogue, preparation = Folder(root=folder).catalogue(), Preparation(length=256, **settings)
-    return prepare(load(catalogue), preparation) if cache is None else cached_windows(catalogue, preparation, cache)
-
-
-def same(first: Windows, second: Windows) -> bool:
-    arrays = ("values", "start", "recording")
-    equal = all(np.array_equal(getattr(first, name), getattr(second, name)) for name in arrays)
-    return equal and (first.recordings, first.span) == (second.recordings, second.span)
-
-
-@pytest.mark.parametrize("settings", [{}, {"input": "frequency"}, {"stride": 100}])
-def test_what_comes_from_the_cache_is_what_was_prepared(folder, tmp_path, monkeypatch, settings):
-    fresh = windows_of(folder, None, **settings)
-    first = windows_of(folder, tmp_path / "cache", **settings)
-    monkeypatch.setattr("bearcat.data.windows.prepare", None)  # which would be called to prepare them again
-    again = windows_of(folder, tmp_path / "cache", **settings)
-    assert same(fresh, first)
-    assert same(fresh, again)
-    assert isinstance(again.values, np.memmap)
-    assert not again.values.flags.writeable
-
-
-CHANGED = {"input": {"input": "frequency"}, "stride": {"stride": 17}, "rate": {"rate": 500.0}}
-
-
-@pytest.mark.parametrize("change", [*CHANGED, "content", "label"])
-def test_another_setting_content_or_label_never_meets_an_old_entry(folder, tmp_path, change):
-    settings, path = CHANGED.get(change, {}), folder / "a/inner/1.npy"
-    old, before = windows_of(folder, tmp_path / "cache"), path.stat()
-    if change == "content":  # of the same size and date
-        np.save(path, np.load(path)[::-1].copy())
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    elif change == "label":
-        shutil.move(folder / "a/inner", folder / "a/cage")
-    new = windows_of(folder, tmp_path / "cache", **settings)
-    assert same(new, windows_of(folder, None, **settings))
-    assert not same(old, new)
-
-
-@pytest.mark.parametrize("damage", ["cut", "index", "gone"])
-def test_a_damaged_entry_is_built_again(folder, tmp_path, damage):
-    windows_of(folder, tmp_path / "cache")
-    (place,) = (tmp_path / "cache" / "windows").iterdir()
-    if damage == "cut":
-        (place / "windows.npy").write_bytes((place / "windows.npy").read_bytes()[:-100])
-    elif damage == "index":
-        (place / "index.json").write_text("{")
-    else:
-        (place / "windows.npy").unlink()
-    assert same(windows_of(folder, tmp_path / "cache"), windows_of(folder, None))
-    assert isinstance(windows_of(folder, tmp_path / "cache").values, np.memmap)  # and is whole again
-    assert [path.name[0] for path in (tmp_path / "cache" / "windows").iterdir()] != ["."]
-
-
-def test_a_cache_that_cannot_be_written_is_done_without(folder, tmp_path):
-    blocked = tmp_path / "file"
-    blocked.write_text("not a folder")
-    assert same(windows_of(folder, blocked), windows_of(folder, None))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bearcat.adaptation import make_plan
 from bearcat.adaptation.run import adapt
 from bearcat.data import Preparation, Windows, prepare
-from bearcat.data.tasks import SAME_BEARINGS, UNKNOWN_BEARINGS, Split, SplitTask, Task, split_task
+from bearcat.data.tasks import SAME_BEARINGS, UNKNOWN_BEARINGS, SplitTask, Task, split_task
 from bearcat.errors import InputError
 from bearcat.record import Record
 from bearcat.settings import AdaptRequest
@@ -42,7 +42,7 @@ def names_in(split: SplitTask, part: str) -> set[str]:
 
 
 def by_specimen(source: Windows, target: Windows, seed: int = 0) -> SplitTask:
-    return split_task(TASK, source, target, Split("specimen"), seed)
+    return split_task(TASK, source, target, "specimen", seed)
 
 
 SEVERAL: Rows = {"healthy": ("h1", "h2", "h3", "h4"), "inner": ("i1", "i2", "i3", "i4", "i5")}
@@ -115,14 +115,14 @@ def test_what_cannot_be_split_by_specimen_is_refused_by_file():
 @pytest.mark.parametrize("scheme", ["window", "block", "recording"])
 def test_a_paper_style_split_of_the_same_bearings_says_what_it_does_not_test(scheme):
     source, target = windows_of("a", SEVERAL), windows_of("b", SEVERAL)
-    split = split_task(TASK, source, target, Split(scheme), 0)
+    split = split_task(TASK, source, target, scheme, 0)
     assert split.shift == "condition"
     assert SAME_BEARINGS in split.warnings
     others = windows_of("b", {label: tuple(f"other {name}" for name in names) for label, names in SEVERAL.items()})
-    apart = split_task(TASK, source, others, Split(scheme), 0)
+    apart = split_task(TASK, source, others, scheme, 0)
     assert (apart.shift, apart.warnings) == ("specimen", ())
     nobody = windows_of("b", dict.fromkeys(SEVERAL, ("",) * 2), copies=2)
-    unknown = split_task(TASK, source, nobody, Split(scheme), 0)
+    unknown = split_task(TASK, source, nobody, scheme, 0)
     assert unknown.shift == "unknown"
     assert UNKNOWN_BEARINGS in unknown.warnings
 
@@ -143,7 +143,7 @@ def test_a_run_by_specimen_says_so_in_its_record(plant, tmp_path):
         data=str(plant), source=("lab",), target="pump", method="source-only", epochs=1, window=256, device="cpu"
     )
     record = adapt(make_plan(request), tmp_path / "out").record
-    assert (record.settings.values["split"]["scheme"], record.shift) == ("specimen", "specimen")
+    assert (record.settings.values["split"], record.shift) == ("specimen", "specimen")
     assert record.specimens == Record.read(tmp_path / "out").specimens == {"healthy": 2, "inner": 2}
 
 
@@ -166,7 +166,7 @@ def test_estimates_are_judged_by_the_shift_and_by_how_many_bearings_of_a_class_t
         "unknown": (SEVERAL, {"healthy": ("",), "inner": ("",)}, "m"), "machine": (SEVERAL, others, "n"),
     }  # fmt: skip
     for kind, (source, target, machine) in kinds.items():
-        split = split_task(TASK, windows_of("a", source), windows_of("b", target, machine), Split("block"), 0)
+        split = split_task(TASK, windows_of("a", source), windows_of("b", target, machine), "block", 0)
         assert split.trust_shift == kind
-    healthy = split_task(TASK, windows_of("a", one), windows_of("b", {"healthy": ("h1",)}), Split("block"), 0)
+    healthy = split_task(TASK, windows_of("a", one), windows_of("b", {"healthy": ("h1",)}), "block", 0)
     assert healthy.shift == healthy.trust_shift == "condition", "the target has no bearing of its own"

@@ -11,21 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.adaptation import RunSpec
 from bearcat.bench.grid import plan, read_grid
-from bearcat.cat.recipes import RECIPES
-from bearcat.data import Simulated
 from bearcat.data.inputs import Preparation
 from bearcat.data.recording import RecordingInfo, Windows
-from bearcat.data.tasks import UNKNOWN, Mix, Split, Task, mixed_task, split_task
+from bearcat.data.tasks import UNKNOWN, Mix, Task, mixed_task, split_task
 from bearcat.data.windows import prepare
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
 from bearcat.report import read_result
-from bearcat.settings import override
 from tests.conftest import make_recording
-from tests.reference import plant as twin
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # scripts that import each other
 from recording_scores import score_recordings, witness_scores
@@ -53,7 +48,7 @@ def place_of(values: np.ndarray, windows: Windows) -> list[int]:
 @pytest.mark.parametrize("scheme", ["window", "block", "recording"])
 def test_a_split_parts_every_domain_and_never_shares_a_window(scheme):
     source, target = windows_of("a", 5), windows_of("b", 5)
-    split = split_task(TASK, source, target, Split(scheme), seed=3)
+    split = split_task(TASK, source, target, scheme, seed=3)
     train, test = (place_of(part.values, source) for part in (split.training.source_train, split.training.source_test))
     assert not set(train) & set(test)
     held_out = place_of(split.held_back.target_test.values, target)
@@ -73,7 +68,7 @@ def test_a_split_parts_every_domain_and_never_shares_a_window(scheme):
 
 def test_the_same_seed_gives_the_same_split_and_another_seed_another():
     source, target = windows_of("a"), windows_of("b")
-    first, again, other = (split_task(TASK, source, target, Split(), seed=seed) for seed in (1, 1, 2))
+    first, again, other = (split_task(TASK, source, target, "window", seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.training.target_train.values, again.training.target_train.values)
     assert not np.array_equal(first.training.target_train.values, other.training.target_train.values)
     assert not np.array_equal(first.training.source_test.labels, other.training.source_test.labels)
@@ -83,7 +78,7 @@ def test_the_same_seed_gives_the_same_split_and_another_seed_another():
 def test_a_block_split_keeps_train_and_test_apart_in_time(stride):
     source, target = windows_of("a", 2, stride=stride), windows_of("b", 2, stride=stride)
     for seed in range(5):
-        split = split_task(TASK, source, target, Split("block"), seed=seed)
+        split = split_task(TASK, source, target, "block", seed=seed)
         test = place_of(split.training.source_test.values, source)
         train = place_of(split.training.source_train.values, source)
         for number in range(len(source.recordings)):
@@ -97,7 +92,7 @@ def test_a_block_split_keeps_train_and_test_apart_in_time(stride):
 
 def test_nothing_reachable_from_the_training_data_knows_a_target_label():
     source, target = windows_of("a", 2), windows_of("b", 2)
-    split = split_task(TASK, source, target, Split(), seed=0)
+    split = split_task(TASK, source, target, "window", seed=0)
     reached_by_id: dict[int, object] = {}
     waiting: list[object] = [split.training]
     while waiting:
@@ -124,7 +119,7 @@ def test_the_numbers_of_target_recordings_do_not_reveal_their_classes():
     """Recordings are listed by class, so a number in that order would be a label."""
     target = windows_of("b", 20, samples=640)
     origins = [recording.origin for recording in target.recordings]
-    orders = [split_task(TASK, windows_of("a"), target, Split(), seed).target_order for seed in range(3)]
+    orders = [split_task(TASK, windows_of("a"), target, "window", seed).target_order for seed in range(3)]
     numbering = [[origins[number] for number in order] for order in orders]
     assert all(sorted(order) == sorted(origins) for order in numbering)
     assert len({tuple(order) for order in [origins, *numbering]}) == 4
@@ -135,7 +130,7 @@ def test_the_numbers_of_target_recordings_do_not_reveal_their_classes():
 
 def test_a_class_the_source_lacks_is_unknown():
     source, target = windows_of("a"), windows_of("b", classes=("inner", "outer", "cage"))
-    split = split_task(TASK, source, target, Split(), seed=0)
+    split = split_task(TASK, source, target, "window", seed=0)
     assert split.training.classes == ("inner", "outer", "ball")
     assert np.count_nonzero(split.held_back.target_test_labels == UNKNOWN) == 20
 
@@ -146,16 +141,13 @@ def test_what_cannot_be_a_task_is_refused():
     fast = replace(target, recordings=tuple(replace(recording, rate=5000.0) for recording in target.recordings))
     cases = [
         (lambda: Task("a", "a"), "two different domains"),
-        (lambda: Task((), "a"), "at least one source"),
-        (lambda: split_task(TASK, unlabelled, target, Split(), 0), r"a/ball/0\.npy: a source recording needs a label"),
-        (lambda: split_task(TASK, windows_of("a", classes=("inner",)), target, Split(), 0), "only the class 'inner'"),
-        (lambda: split_task(TASK, labelled, fast, Split(), 0), "different sampling rates"),
-        (lambda: split_task(TASK, labelled, replace(target, values=target.values[..., :32]), Split(), 0), "shape"),
-        (lambda: split_task(TASK, labelled, target, Split(), -1), "seed"),
-        (lambda: split_task(TASK, windows_of("a", 1), target, Split("recording"), 0), r"\(a/inner/0\.npy\)"),
-        (lambda: split_task(TASK, windows_of("a", samples=128), target, Split("block"), 0), "2 windows are too few"),
-        (lambda: Split("windwo"), "did you mean 'window'"),
-        (lambda: override(Split(), {"test": "0.3"}), "unknown setting 'test'"),
+        (lambda: split_task(TASK, unlabelled, target, "window", 0), r"a/ball/0\.npy: a source recording needs a label"),
+        (lambda: split_task(TASK, windows_of("a", classes=("inner",)), target, "window", 0), "only the class 'inner'"),
+        (lambda: split_task(TASK, labelled, fast, "window", 0), "different sampling rates"),
+        (lambda: split_task(TASK, labelled, replace(target, values=target.values[..., :32]), "window", 0), "shape"),
+        (lambda: split_task(TASK, windows_of("a", 1), target, "recording", 0), r"\(a/inner/0\.npy\)"),
+        (lambda: split_task(TASK, windows_of("a", samples=128), target, "block", 0), "2 windows are too few"),
+        (lambda: split_task(TASK, labelled, target, "windwo", 0), "did you mean 'window'"),
     ]
     for call, sentence in cases:
         with pytest.raises(InputError, match=sentence):
@@ -169,7 +161,7 @@ def test_channels_recorded_at_once_stay_on_one_side(scheme):
         for label in ("inner", "outer", "ball") for copy in range(4) for channel in ("x", "y")
     ]  # fmt: skip
     windows = prepare(recordings, Preparation(length=64))
-    split = split_task(TASK, windows, windows_of("b", 5), Split(scheme), seed=1)
+    split = split_task(TASK, windows, windows_of("b", 5), scheme, seed=1)
     for index in (split.source_train, split.source_test):
         places = [(windows.recordings[windows.recording[window]], int(windows.start[window])) for window in index]
         by_axis = {axis: {(info.origin[:-1], start) for info, start in places if info.channel == axis} for axis in "xy"}
@@ -178,83 +170,40 @@ def test_channels_recorded_at_once_stay_on_one_side(scheme):
 
 # Targets as plants have them: so many recordings of each class, which are scored one by one.
 
-STATES = ("healthy", "inner race", "outer race", "ball", "unknown", "cannot tell")
-
-
-def counted(split) -> dict[str, int]:
-    labels = [info.label for info in split.target.recordings]
-    return {label: labels.count(label) for label in dict.fromkeys(labels)}
-
 
 def test_a_target_holds_so_many_recordings_of_each_class_drawn_from_the_seed():
     sides = [windows_of(domain, 6, 1280, classes=("healthy", "inner", "outer")) for domain in "ab"]
-    mix = Mix(recordings=(("healthy", 5), ("rest", 2)))
-    splits = [mixed_task(TASK, *sides, Split("block"), seed, mix) for seed in (0, 0, 1, 2)]
-    for split in splits:
-        counts = counted(split)
-        assert counts.pop("healthy") == 5
-        assert sum(counts.values()) == 2
-    names = [[info.origin for info in split.target.recordings] for split in splits]
-    assert names[0] == names[1]
-    assert len({tuple(origins) for origins in names}) > 1
-    assert len(splits[0].source.recordings) == 18  # the source stays whole
-    many = mixed_task(TASK, *sides, Split("block"), 0, Mix(recordings=(("healthy", 99),)))
-    assert counted(many) == {"healthy": 6, "inner": 6, "outer": 6}  # at most so many; the others all
+
+    def drawn(seed: int, **numbers: int) -> list[str]:
+        split = mixed_task(TASK, *sides, "block", seed, Mix(recordings=tuple(numbers.items())))
+        assert len(split.source.recordings) == 18  # the source stays whole
+        return [info.origin for info in split.target.recordings]
+
+    for seed in range(3):
+        healthy = ["healthy" in origin for origin in drawn(seed, healthy=5, rest=2)]
+        assert (sum(healthy), len(healthy)) == (5, 7)
+    assert drawn(0, healthy=5, rest=2) == drawn(0, healthy=5, rest=2) != drawn(1, healthy=5, rest=2)
+    assert len(drawn(0, healthy=99)) == 18  # at most so many; the others all
 
 
-def test_mixes_cuts_and_labels_are_read_from_a_grid_and_old_runs_keep_their_settings(tmp_path):
-    path = tmp_path / "grid.toml"
-    path.write_text("""
-    methods = ["source-only"]
-    seeds = 1
-    tasks = ["N15_M07_F10:N09_M07_F10"]
-    data = { name = "simulated", label = "mine" }
-    preparation = { cut = 1.5 }
-    target = [{}, { recordings = { healthy = 3, rest = 1 } }]
-    """)
-    plain, mixed = plan(read_grid(path))
-    assert plain.cell.dataset == "mine"
-    assert plain.to_dict()["preparation"]["cut"] == 1.5
-    assert mixed.mix == Mix(recordings=(("healthy", 3), ("rest", 1)))
-    assert dict(mixed.to_dict()["mix"]["recordings"]) == {"healthy": 3, "rest": 1}
-    assert mixed.cell.task != plain.cell.task
-    for wrong in (
-        '{ recordings = { rest = "two" } }',
-        "{ recordings = { rest = 0 } }",
-        "{ recordings = { rset = 1 } }",
-    ):
-        path.write_text(f'methods = ["source-only"]\ndata = "simulated"\ntarget = [{wrong}]\n')
-        with pytest.raises(InputError):
-            plan(read_grid(path))
-    old = RunSpec("simulated", Simulated(), TASK, "DANN", RECIPES["DANN"], mix=Mix(keep=("healthy",))).to_dict()
-    assert "cut" not in old["preparation"]
-    assert "recordings" not in old["mix"]
+# Scores, and a grid from its file to them.
 
 
-# Scores.
+def test_recordings_are_scored_by_what_is_called_and_decided():
+    rows = (  # label, state called, decision, confidence
+        ("healthy", "healthy", "ok", 1.0), ("healthy", "inner race", "alarm", 0.75), ("ball", "unknown", "ok", 0.5),
+        ("healthy", "cannot tell", "check", 0.5), ("IR5", "inner race", "alarm", 0.75), ("outer-2", "healthy", "check", 1.0),
+    )  # fmt: skip
+    diagnoses = [
+        Diagnosis(str(number), decision=Decision(action), state=state, confidence=confidence)
+        for number, (_, state, action, confidence) in enumerate(rows)
+    ]
+    labels = {str(number): label for number, (label, *_) in enumerate(rows)}
+    found = score_recordings(diagnoses, labels, ("healthy", "IR5", "outer-2"))  # a ball is rightly unknown
+    shares = (found.right, found.missed, found.passed, found.false_alarms, found.type_right, found.check)
+    assert shares == pytest.approx((1 / 2, 2 / 3, 1 / 3, 1 / 3, 2 / 3, 1 / 3))
+    assert found.ece == pytest.approx(2 / 4 * (0.75 - 0.5) + 2 / 4 * (1 - 0.5))  # of the four that claim a state
 
-
-def diagnosed(name: str, state: str, action: str, confidence: float) -> Diagnosis:
-    return Diagnosis(name, decision=Decision(action), state=state, confidence=confidence)
-
-
-def test_recordings_are_scored_as_a_plain_loop_scores_them():
-    random = np.random.default_rng(0)
-    truths = {"healthy": "healthy", "IR5": "inner race", "outer-2": "outer race", "ball": "ball"}
-    for size in (1, 2, 7, 60):
-        labels = random.choice(list(truths), size).tolist()
-        states, actions = random.choice(STATES, size).tolist(), random.choice(["ok", "check", "alarm"], size).tolist()
-        confidence = random.uniform(0.01, 1, size).tolist()
-        diagnoses = [diagnosed(str(n), states[n], actions[n], confidence[n]) for n in range(size)]
-        named = {str(n): labels[n] for n in range(size)}
-        scores = score_recordings(diagnoses, named, ("healthy", "IR5", "outer-2"))
-        rows = [(truths[labels[n]], states[n], actions[n], confidence[n], labels[n] == "ball") for n in range(size)]
-        assert scores.recordings == size
-        for name, value in twin.recording_scores(rows).items():
-            assert getattr(scores, name) == (None if value is None else pytest.approx(value)), name
-
-
-# A grid from its file to its table.
 
 GRID = """
 title = "Specimens"
@@ -276,8 +225,10 @@ settings = { specimens = 2, groups = 2, seconds = 2, faults = ["inner", "outer"]
 def test_runs_of_a_grid_are_scored_by_recordings_witnesses_and_targets(tmp_path: Path, command):
     path, store = tmp_path / "tiny.toml", tmp_path / "store"
     path.write_text(GRID)
+    assert {spec.cell.dataset for spec in plan(read_grid(path))} == {"specimens"}
     assert command("bench", "run", path, "--store", store, "--device", "cpu")[0] == 0
     results = [read_result(record.parent) for record in store.rglob("record.json")]
+    assert {result.record.settings.values["preparation"]["cut"] for result in results} == {1.0}
     scores = {(result.cell.method, result.record.settings.mix): witness_scores(result) for result in results}
     for (_, target), witnesses in scores.items():
         assert {"physics alone", "network alone", "diagnosis"} <= witnesses.keys()

@@ -15,7 +15,7 @@ from bearcat.adaptation.evaluation import evaluate, run_evidence
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.recipes import RECIPES, Schedule
 from bearcat.cat.state import watcher
-from bearcat.data import Preparation, Split, Task, load, open_dataset, prepare, split_task
+from bearcat.data import Preparation, Task, load, open_dataset, prepare, split_task
 from bearcat.data.recording import BANDS, LEAST_SHARE, spectral_shape
 from bearcat.diagnosis import pooling
 from bearcat.diagnosis.pooling import pool, pooled_temperature, tally
@@ -172,7 +172,7 @@ def test_no_estimate_depends_on_a_target_label():
         prepare(load(catalogue, [domain]), Preparation(input="frequency", length=256))
         for domain in ("N15_M07_F10", "N09_M07_F10")
     )
-    splits = [split_task(task, source, target, Split(), seed) for seed in (0, 1)]
+    splits = [split_task(task, source, target, "window", seed) for seed in (0, 1)]
     runs = [Run(RECIPE, split.training, seed) for seed, split in enumerate(splits)]
     outcome = train(runs, CPU, watcher([split.held_back for split in splits], CPU))
 

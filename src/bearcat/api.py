@@ -61,7 +61,7 @@ def adapt(
         texts.append(f"folders={','.join(folders)}")
         sources, target = [Path(folder).name for folder in folders[:-1]], Path(folders[-1]).name
     plan = make_plan(AdaptRequest.of(data=data, source=sources, target=target, settings=texts, **request))
-    for sentence in (*(problem.sentence for problem in plan.problems), *plan.spec.warnings):
+    for sentence in (*(problem.sentence for problem in plan.library.part(plan.spec).left_out), *plan.spec.warnings):
         warnings.warn(sentence, stacklevel=2)
     return run(plan, Path(out), training_progress) if progress else run(plan, Path(out))
 
@@ -84,12 +84,12 @@ def load(
     >>> X.shape, str(y[0]), str(domain[0])
     ((496, 1, 512), 'healthy', 'N15_M07_F10')
     """
-    from bearcat.data import Preparation, cache_folder, cached_windows, open_dataset
+    from bearcat.data import Preparation, open_dataset, prepare
+    from bearcat.data import load as load_recordings
 
     texts = {name: str(value) for name, value in (settings or {}).items()}
     dataset = open_dataset(str(data), None if root is None else Path(root), texts)
-    catalogue = dataset.catalogue().only(domains)
-    windows = cached_windows(catalogue, Preparation("time", window, stride, rate), cache_folder())
+    windows = prepare(load_recordings(dataset.catalogue(), domains), Preparation("time", window, stride, rate))
     labels = np.array([recording.label or "" for recording in windows.recordings])
     names = np.array([recording.domain for recording in windows.recordings])
     return np.array(windows.values), labels[windows.recording], names[windows.recording]

@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
-from operator import getitem
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from bearcat.data.choose import Choice
 from bearcat.diagnosis.decision import Decision, Estimate, ModelEvidence
@@ -25,7 +23,6 @@ from bearcat.diagnosis.recording import Diagnosis
 from bearcat.settings import PRIOR, from_plain, to_plain
 from bearcat.storage import digest, read_json, read_regular, write_json
 
-Kind = TypeVar("Kind")
 RECORD, PREDICTIONS, CURVES, SPEC = "record.json", "predictions.csv", "curves.csv", "run.json"
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -44,8 +41,6 @@ class DomainScores:
     balanced_accuracy: float | None = None
     macro_f1: float | None = None
     accuracy_uncalibrated: float | None = None  # of the arg max of uncalibrated logits; another for Vector and Matrix
-    false_alarms: float | None = None  # only of the target, as the next
-    missed_faults: float | None = None
 
 
 @dataclass(frozen=True)
@@ -77,25 +72,12 @@ class SavedModel:
     recipe: str
     adapted: bool
     folder: str  # relative to the run's: "." or that of the run beside it whose model it is
-    reason: str  # why this or, where a method was requested, the `recommended` one is recommended
+    reason: str  # why this one
     requested: bool = False  # its method was named
-    unadapted: str | None = None  # the run that was trained to compare with it; None: none was
-    recommended: str | None = None  # the recipe whose model is recommended, where another was requested
 
     def __post_init__(self) -> None:
         if self.folder != "." and not re.fullmatch(r"beside-[^/\\\0]+", self.folder):
             raise ValueError(f"'folder' leads outside the run: {self.folder!r:.40}")
-
-    @property
-    def sentence(self) -> str:
-        """Which model was saved, and why."""
-        if not self.requested:
-            return f"Saved: the {'adapted' if self.adapted else 'unadapted'} model ({self.reason})"
-        saved = f"Saved: the model of {self.recipe}, as requested"
-        if self.unadapted is None:
-            return saved
-        preferred = f"; by default its model would be saved ({self.reason})" if self.recommended is not None else ""
-        return f"{saved}. {self.unadapted} is the same network without the target, trained to compare with{preferred}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +96,6 @@ class Estimates:
     mean_confidence: float | None
     accuracy: Mapping[str, float | None]  # by estimator; None where it is not a number
     expected: Estimate | None  # the accuracy to expect, from all of them
-    familiarity: Mapping[str, Any]  # limits, the rate they were set for, and shares beyond them (diagnosis/pooling.py)
     window_agreement: float | None = None  # share of windows whose class is that of most windows of their recording
 
 
@@ -136,52 +117,34 @@ class DataSizes:
     identity: str
 
 
-def _entry(kind: Callable[[Any], Kind], *path: str) -> Kind:
-    """A property of RunSettings: the entry of its values at this path."""
-    return cast(Kind, property(lambda settings: kind(reduce(getitem, path, settings.values))))
-
-
 @dataclass(frozen=True)
 class RunSettings:
-    """Everything that determines a run but its seed, as plain values; those that reports need by name."""
+    """Everything that determines a run but its seed: `values` as in record.json, and what reports read of them."""
 
     values: Mapping[str, Any]
-    dataset = _entry(str, "data", "name")
-    sources = _entry(tuple[str, ...], "source")
-    target = _entry(str, "target")
-    input = _entry(str, "preparation", "input")
-    recipe = _entry(dict[str, Any], "recipe")
-    recipe_name = _entry(str, "recipe", "name")
-    epochs = _entry(int, "recipe", "schedule", "epochs")
+    dataset: str
+    sources: tuple[str, ...]
+    target: str
+    mix: str  # what is unusual about the target's classes, in words; empty: nothing
+    prior: float  # share of recordings that are of a faulty bearing
+    input: str
+    recipe_name: str
+    epochs: int
+    calibrator: str | None  # of the finished network; training may use another
 
     @classmethod
-    def from_dict(cls, given: Mapping[str, Any]) -> RunSettings:
-        settings = cls(given)
-        for value in vars(cls).values():
-            if isinstance(value, property) and value.fget is not None:
-                value.fget(settings)  # raises if a setting is missing
-        return settings
+    def from_dict(cls, values: Mapping[str, Any]) -> RunSettings:
+        recipe = values["recipe"]
+        return cls(
+            values, values["data"]["name"], tuple(values["source"]), values["target"],
+            values.get("mix", {}).get("words", ""), values.get("prior", PRIOR), values["preparation"]["input"],
+            recipe["name"], recipe["schedule"]["epochs"], recipe.get("final") or recipe["calibration"],
+        )  # fmt: skip
 
     @property
     def task(self) -> str:
         """The task as tables name it."""
         return task_words(f"{'+'.join(self.sources)}→{self.target}", self.mix)
-
-    @property
-    def mix(self) -> str:
-        """What is unusual about the target's classes, in words; empty: nothing."""
-        return str(self.values.get("mix", {}).get("words", ""))
-
-    @property
-    def prior(self) -> float:
-        """The share of recordings that are of a faulty bearing."""
-        return float(self.values.get("prior", PRIOR))
-
-    @property
-    def calibrator(self) -> str | None:
-        """The calibrator of the finished network; training may use another."""
-        name: str | None = self.recipe.get("final") or self.recipe["calibration"]
-        return name
 
 
 def task_words(task: str, mix: str) -> str:
@@ -212,7 +175,6 @@ class Record:
     stack: int = 1  # runs that shared these seconds
     pseudo_label_share: float | None = None  # of the target's windows, in the last epoch
     parameters: int | None = None  # trained numbers of one run
-    kernels: Mapping[str, str] | None = None  # of each part
     precision: str | None = None
     shift: str = "unknown"  # what differs between source and target: "machine", "specimen" or only the "condition"
     specimens: Mapping[str, int | None] = field(default_factory=dict)  # of each class; None: not known
@@ -234,11 +196,12 @@ class Record:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Whether the recipe adapted, if it decides that itself, and which model is recommended, if one was saved."""
-        sentences = () if self.adaptation is None else (str(self.adaptation["sentence"]),)
-        if self.saved is None:
-            return sentences
-        return (*sentences, f"{self.saved.sentence}.")
+        """Whether the recipe adapted, if it decides that itself, and which model was saved, if one was, and why."""
+        sentences = [] if self.adaptation is None else [str(self.adaptation["sentence"])]
+        if (saved := self.saved) is not None:
+            which = "adapted" if saved.adapted else "unadapted"
+            sentences.append(f"Saved: the {which} model of {saved.recipe} ({saved.reason}).")
+        return tuple(sentences)
 
     @property
     def requested_scores(self) -> DomainScores | None:

@@ -197,11 +197,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def cache_folder() -> Path:
-    """$BEARCAT_CACHE, or the user's cache folder.
-
-    >>> cached_windows(Simulated(seconds=1.0).catalogue().only(["0"]), Preparation(), cache_folder()).values.ndim
-    3
-    """
+    """$BEARCAT_CACHE, or the user's cache folder, for compiled kernels."""
     if folder := os.environ.get("BEARCAT_CACHE"):
         return Path(folder)
     from platformdirs import user_cache_path

@@ -19,32 +19,6 @@ def best_matching(groups: np.ndarray, centres: np.ndarray) -> tuple[tuple[int, .
     return classes, 1 - left / scatter
 
 
-def recording_scores(rows: list[tuple[str, str, str, float, bool]]) -> dict[str, float | None]:
-    """From (true state, state called, decision, confidence, whether the source lacks the type) of each recording."""
-    counts: dict[str, list[bool]] = {name: [] for name in
-                                     ("right", "missed", "passed", "false_alarms", "type_right", "check")}  # fmt: skip
-    bins: list[list[tuple[float, bool]]] = [[] for _ in range(10)]
-    for truth, called, decision, confidence, alien in rows:
-        right = called == truth or (alien and called == "unknown")
-        counts["right"].append(right)
-        counts["check"].append(decision == "check")
-        if truth == "healthy":
-            counts["false_alarms"].append(decision == "alarm" or called not in ("healthy", "cannot tell"))
-        else:
-            counts["missed"].append(called == "healthy" or decision == "ok")
-            counts["passed"].append(decision == "ok")
-            counts["type_right"].append(right)
-        if called not in ("unknown", "cannot tell"):
-            for number in range(10):
-                if number / 10 < confidence <= (number + 1) / 10:
-                    bins[number].append((confidence, right))
-    found: dict[str, float | None] = {name: sum(each) / len(each) if each else None for name, each in counts.items()}
-    total = sum(map(len, bins))
-    gaps = [abs(sum(c for c, _ in part) / len(part) - sum(r for _, r in part) / len(part)) * len(part) / total
-            for part in bins if part]  # fmt: skip
-    return found | {"ece": sum(gaps) if total else None}
-
-
 def likelihood_gain(groups, centres, offset, noise, possible, rounds: int = 50) -> float:
     """Twice EM of a mixture of states with free shares and one scatter, with a free offset and with none; the
     difference of the log-likelihoods, less ln(groups) / 2 for each axis of the offset.

@@ -24,12 +24,12 @@ from bearcat.adaptation.evaluation import RunEvidence, run_evidence
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.cat.state import RESULT_VERSION
 from bearcat.data.choose import Choice, Requested, choose_settings, paper_settings
-from bearcat.data.datasets import Catalogue, Dataset, Problem, dataset_label, dataset_name, find_domain, open_dataset
+from bearcat.data.datasets import Catalogue, Dataset, dataset_label, dataset_name, find_domain, load, open_dataset
 from bearcat.data.folder import at_speeds
 from bearcat.data.inputs import Preparation, find_input, suited_input
 from bearcat.data.recording import Windows, join
-from bearcat.data.tasks import UNKNOWN, Mix, Split, SplitTask, Task, TrainingData, mixed_task, split_task
-from bearcat.data.windows import cached_windows, fingerprint, metadata
+from bearcat.data.tasks import UNKNOWN, Mix, SplitTask, Task, TrainingData, mixed_task, split_task
+from bearcat.data.windows import fingerprint, prepare
 from bearcat.deploy import MeasuredUnit, examine, measure_unit
 from bearcat.deploy.find import Given, units_of
 from bearcat.diagnosis.fusion import fuse
@@ -43,7 +43,7 @@ from bearcat.methods.transforms import has_several_states, state_codes, without_
 from bearcat.record import task_words
 from bearcat.report import Cell
 from bearcat.settings import PRIOR, AdaptRequest, pairs, to_plain
-from bearcat.storage import cache_folder, digest_json, row_identity
+from bearcat.storage import digest_json, row_identity
 
 Made = TypeVar("Made")
 ANCHOR = 0.95  # probability of a fault by the signal alone, from which on it labels a recording of a target
@@ -59,7 +59,7 @@ class RunSpec:
     recipe_name: str
     recipe: Recipe
     preparation: Preparation = field(default_factory=Preparation)
-    split: Split = field(default_factory=Split)
+    split: str = "window"
     seed: int = 0
     mix: Mix = field(default_factory=Mix)  # of the target's classes
     prior: float = PRIOR  # share of recordings that are of a faulty bearing, for the diagnoses
@@ -79,36 +79,20 @@ class RunSpec:
         method = self.method or self.recipe_name
         return Cell(self.data, self.preparation.input, task_words(str(self.task), str(self.mix)), method, self.seed)
 
-    def data_dict(self) -> dict[str, Any]:
-        """The dataset's name and settings, without the folder it lies in."""
-        settings = {name: value for name, value in to_plain(self.dataset).items() if name != "root"}
-        return {"name": self.data} | settings
-
     def to_dict(self) -> dict[str, Any]:
-        """Every setting but the seed, as plain values."""
-        calibrator = self.recipe.calibration or self.recipe.final
-        plain: dict[str, Any] = {
-            "data": self.data_dict(),
+        """Every setting but the seed and the folder of the dataset, as plain values."""
+        data = {name: value for name, value in to_plain(self.dataset).items() if name != "root"}
+        return {
+            "data": {"name": self.data} | data,
             "source": list(self.task.sources),
             "target": self.task.target,
             "preparation": asdict(self.preparation),
-            "split": asdict(self.split),
+            "split": self.split,
             "recipe": {"name": self.recipe_name} | self.recipe.to_dict(),
-            "calibrator": to_plain(calibrator),
-            "precision": None,  # a setting of recipes now
+            "mix": to_plain(self.mix) | {"words": str(self.mix)},
+            "prior": self.prior,
+            "code": self.code,
         }
-        # What came later is there only where it is used, so that runs keep their names.
-        if self.preparation.cut is None:
-            del plain["preparation"]["cut"]
-        if self.mix != Mix():
-            plain["mix"] = to_plain(self.mix) | {"words": str(self.mix)}
-            if not self.mix.recordings:
-                del plain["mix"]["recordings"]
-        if self.prior != PRIOR:
-            plain["prior"] = self.prior
-        if self.code:
-            plain["code"] = self.code
-        return plain
 
     @cached_property  # a cluster's worker, which may not have the files, is given it
     def code(self) -> dict[str, str]:
@@ -117,16 +101,11 @@ class RunSpec:
         return {name: identity for name, row in rows.items() if (identity := row_identity(row)) is not None}
 
     @property
-    def tested(self) -> str | None:
-        """The dataset's name, if it is a row of the table: what was learnt from its bench does not judge it."""
-        return dataset_name(self.dataset)
-
-    @property
     def given(self) -> Given:
-        """What the user says of recordings that do not say it themselves; a model will be asked of them."""
+        """What the user says of recordings; what was learnt from the dataset's own bench does not judge it."""
         rpm = getattr(self.dataset, "rpm", None)
         return Given(
-            rpm=rpm if isinstance(rpm, float) else None, without=self.tested, search=False,
+            rpm=rpm if isinstance(rpm, float) else None, without=dataset_name(self.dataset), search=False,
             assumed_rate=self.preparation.rate,
         )  # fmt: skip
 
@@ -151,10 +130,7 @@ def _split_key(spec: RunSpec) -> Hashable:
 class Library:
     """The data of runs: catalogues, prepared windows and splits, each made once for all runs that need them."""
 
-    def __init__(self, remembered: Mapping[str, str] | None = None) -> None:
-        """`remembered` are fingerprints of data that may not be on this machine."""
-        self.fingerprints: dict[str, str] = {}  # which a store remembers
-        self._remembered = remembered or {}
+    def __init__(self) -> None:
         self._made = dict[Hashable, Any]()
 
     def _once(self, key: Hashable, make: Callable[[], Made]) -> Made:
@@ -163,27 +139,22 @@ class Library:
         made: Made = self._made[key]
         return made
 
-    def measured(self, spec: RunSpec, *domains: str) -> list[MeasuredUnit]:
-        """The recordings of these domains, the run's target if none is named, and what their signals say at the speeds
-        they state; each is measured once.
-        """
+    def measured(self, spec: RunSpec, domain: str) -> list[MeasuredUnit]:
+        """The recordings of a domain, and what their signals say at the speeds they state; each is measured once."""
         given, rate, cut = spec.given, spec.preparation.rate, spec.preparation.cut
 
-        def measure(domain: str) -> list[MeasuredUnit]:
+        def measure() -> list[MeasuredUnit]:
             units = units_of(self.catalogue(spec.dataset).only([domain]), cut)
             return [replace(measure_unit(unit, given), opened=()) for unit in units]
 
-        return [
-            unit
-            for domain in domains or (spec.task.target,)
-            for unit in self._once(("measured", spec.dataset, domain, rate, cut), partial(measure, domain))
-        ]
+        return self._once(("measured", spec.dataset, domain, rate, cut), measure)
 
     def corrected_speeds(self, spec: RunSpec) -> dict[str, float]:
         """The speed in rpm of each recording of the run that is read at another one than it states, by its origin."""
         speeds = {
             channel: reading_speed(point.speed, point.speed.stated)
-            for unit in self.measured(spec, *spec.domains)
+            for domain in spec.domains
+            for unit in self.measured(spec, domain)
             for point in unit.points
             if point.speed is not None and point.speed.corrected
             for channel in point.channels
@@ -197,15 +168,14 @@ class Library:
     def catalogue(self, dataset: Dataset) -> Catalogue:
         return self._once(("catalogue", dataset), dataset.catalogue)
 
-    def left_out(self, spec: RunSpec) -> tuple[Problem, ...]:
-        """The recordings of the run's domains that cannot be used."""
-        return self.catalogue(spec.dataset).only(spec.domains).left_out
+    def part(self, spec: RunSpec) -> Catalogue:
+        """The part of the catalogue that is the run's domains."""
+        return self.catalogue(spec.dataset).only(spec.domains)
 
     def windows(self, spec: RunSpec, domain: str) -> Windows:
         """The prepared windows of a domain."""
-        part = self.catalogue(spec.dataset).only([domain])
         key = "windows", spec.dataset, domain, spec.preparation
-        return self._once(key, lambda: cached_windows(part, spec.preparation, cache_folder()))
+        return self._once(key, lambda: prepare(load(self.catalogue(spec.dataset), [domain]), spec.preparation))
 
     def split(self, spec: RunSpec) -> SplitTask:
         """The split of a run's windows. It is made once; each answer copies values for itself, when they are used."""
@@ -226,7 +196,7 @@ class Library:
         if spec.recipe.find(MatchClusters) is None or not has_several_states(data.source_train):
             return data
         codes, certain = state_codes(split.classes), dict[str, int]()
-        for point in examine(self.measured(spec), spec.given)[0]:
+        for point in examine(self.measured(spec, spec.task.target), spec.given)[0]:
             shares = fuse(point.witnesses)
             state = max(shares, key=lambda name: shares[name], default=None)
             if state in FAULTS and state in codes and shares[state] >= ANCHOR:
@@ -244,7 +214,11 @@ class Library:
         if spec.fingerprints:
             return spec
         spec = self._suited(spec)
-        return replace(spec, fingerprints=tuple(self._fingerprint(spec, domain) for domain in spec.domains))
+        catalogue, made = self.catalogue(spec.dataset), list[str]()
+        for domain in spec.domains:
+            key = "fingerprint", spec.dataset, domain
+            made.append(self._once(key, partial(fingerprint, catalogue.only([domain]))))
+        return replace(spec, fingerprints=tuple(made))
 
     def _suited(self, spec: RunSpec) -> RunSpec:
         """The run with the input that the metadata of its recordings allow, and why."""
@@ -253,27 +227,12 @@ class Library:
             return spec
 
         def suited() -> str:
-            infos = metadata(self.catalogue(spec.dataset).only(spec.domains), cache_folder())
-            return suited_input(requested, [replace(info, rate=rate or info.rate) for info, _ in infos])
+            infos = [recording.info() for recording in load(self.part(spec))]
+            return suited_input(requested, [replace(info, rate=rate or info.rate) for info in infos])
 
-        kind = self._known(["input", spec.data_dict(), spec.domains, requested, rate], suited)
+        kind = self._once(("input", spec.dataset, spec.domains, requested, rate), suited)
         preparation = replace(spec.preparation, input=kind)
         return replace(spec, preparation=preparation, chosen=(*spec.chosen, Choice("input", kind)))
-
-    def _fingerprint(self, spec: RunSpec, domain: str) -> str:
-        return self._known([spec.data_dict(), domain], lambda: fingerprint(self.catalogue(spec.dataset).only([domain])))
-
-    def _known(self, what: list[Any], find: Callable[[], str]) -> str:
-        """What the data say; where they are not on this machine, what a store remembers."""
-        key = digest_json(what)
-        if key not in self.fingerprints:
-            try:
-                self.fingerprints[key] = find()
-            except InputError:
-                if key not in self._remembered:
-                    raise
-                self.fingerprints[key] = self._remembered[key]
-        return self.fingerprints[key]
 
 
 QUICK_EPOCHS = 40  # of the demonstration
@@ -289,11 +248,6 @@ class AdaptationPlan:
     library: Library
     device: torch.device
     requested: bool = False  # the method was named: its model is saved, whichever is recommended
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Recordings that cannot be used, and are left out."""
-        return self.library.left_out(self.spec)
 
 
 def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> AdaptationPlan:
@@ -335,12 +289,10 @@ def make_plan(request: AdaptRequest, reading: Callable[[Iterable[Any]], Iterable
 
 def choose_task(catalogue: Catalogue, source: Sequence[str], target: str | None) -> Task:
     """The task between the named domains, or between the first two where no names are given."""
-    if len(catalogue.domains) < 2 and not (source and target):
-        raise InputError(f"adapting needs two domains, and there is {', '.join(catalogue.domains) or 'none'}")
     sources = tuple(dict.fromkeys(find_domain(name, catalogue.domains) for name in source)) or catalogue.domains[:1]
     if target is not None:
         return Task(sources, find_domain(target, catalogue.domains))
     left = [domain for domain in catalogue.domains if domain not in sources]
     if not left:
-        raise InputError("every domain is a source; leave one of them for the target")
+        raise InputError(f"no domain is left for the target beside {', '.join(sources) or 'none'}; name two domains")
     return Task(sources, left[0])

@@ -69,19 +69,15 @@ PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there 
 
 @dataclass(frozen=True, eq=False)
 class RunEvidence:
-    """What is known of a run's windows without the network: spectral shapes (window, channel · band), check models."""
+    """What is known of a run's windows without the network."""
 
-    target_train: NDArray[np.float32]  # KEPT_WINDOWS at most
-    train_recording: NDArray[np.int64]  # of those windows, an index into the target's recordings
-    target_test: NDArray[np.float32]
     checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (diagnosis/accuracy.py)
     train_checks: dict[str, NDArray[np.int64]]  # and of its training windows
-    healthy: int  # the code of the healthy class; UNKNOWN where no class is called so
 
 
 def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
     """The evidence of the windows of a split; `kind` is their input."""
-    unlabelled, kept = split.target_train[:MOST_WINDOWS], split.target_train[:KEPT_WINDOWS]  # in random order
+    unlabelled, recording = split.target_train[:MOST_WINDOWS], split.target.recording  # in random order
     judged, tested = np.concatenate([split.target_test, split.target_train]), len(split.target_test)
 
     def represented(windows: Windows, indices: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
@@ -90,7 +86,6 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
 
     source, labels = represented(split.source, split.source_train), split.training.source_train.labels
     target, windows = represented(split.target, unlabelled), represented(split.target, judged)
-    recording, shapes, healthy = split.target.recording, np.asarray(split.target.shapes), healthy_class(split.classes)
     checks = {
         f"{name}, {model}": predicted
         for name in source
@@ -99,10 +94,8 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
         ).items()
     }
     return RunEvidence(
-        shapes[kept], recording[kept], shapes[split.target_test],
         {name: predicted[:tested] for name, predicted in checks.items()},
         {name: predicted[tested:] for name, predicted in checks.items()},
-        UNKNOWN if healthy is None else split.classes.index(healthy),
     )  # fmt: skip
 
 
@@ -111,7 +104,6 @@ class Evaluation:
     """What the final network of a run says of its test windows, and what follows without target labels."""
 
     target: NDArray[np.float32]  # (window, class) calibrated probabilities
-    target_uncalibrated: NDArray[np.float32]
     calibration: Calibration | None  # of this run alone, on the CPU
     estimates: Estimates
     evidence: ModelEvidence  # for the decision on the model
@@ -145,7 +137,6 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
 
     on_device = {
         "probabilities": calibrated["target"].softmax(dim=-1),
-        "uncalibrated": target.softmax(dim=-1),
         "shown": log_probabilities(target, final),
         "source_labels": batches.source_test_labels,
         "source": log_probabilities(source),
@@ -163,17 +154,15 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
         if final is not None:
             calibration = final.changed(lambda value, run=run: value[run : run + 1].cpu())  # type: ignore[misc]
         of_domain, diagrams = dict[str, DomainScores | None](), dict[str, dict[str, RecordedBins | None] | None]()
-        rates = alarm_rates(likely.argmax(axis=1), held.target_test_labels, known.healthy)
         for domain, codes in labels.items():
             of_domain[domain] = diagrams[domain] = None
             if bool((codes[run] != UNKNOWN).any()):
-                values_of = {name: _plain(score[run]) for name, score in scored[domain].items()}
-                of_domain[domain] = DomainScores(**values_of, **(rates if domain == "target" else {}))
+                of_domain[domain] = DomainScores(**{name: _plain(score[run]) for name, score in scored[domain].items()})
                 before, after = (_bins(logits[domain][run], codes[run]) for logits in (plain, calibrated))
                 diagrams[domain] = {"uncalibrated": before, "calibrated": None if final is None else after}
         usable = bool(trained.finite[run]), calibration is not None and not bool(calibration.at_bound.any())
         evaluations.append(Evaluation(
-            likely, rows["uncalibrated"][:windows], calibration, *_estimates(rows, split, known, unknown, *usable),
+            likely, calibration, *_estimates(rows, split, known, unknown, *usable),
             pooled_temperature(log_of(likely), held.target_test.recording, float(likely.max(axis=1).mean())),
             tuple(split.target.recordings[number].origin for number in unknown), Scores(**of_domain), diagrams,
         ))  # fmt: skip
@@ -193,27 +182,22 @@ def _estimates(
     windows, tested_in, labels = len(held.target_test), held.target_test.recording, rows["source_labels"][of_source]
     right = rows["source"][of_source].argmax(axis=1) == labels
     target = Target(rows["target"][:windows], tested_in, known.checks)
-    features, train_features = rows["features"][:windows], rows["train_features"][: len(known.target_train)]
-    kept, tested = (~np.isin(recordings, unknown) for recordings in (known.train_recording, tested_in))
+    learnt, shapes = split.target_train[:KEPT_WINDOWS], np.asarray(held.target_test.shapes)
+    train_shapes, train_recording = np.asarray(split.target.shapes)[learnt], split.target.recording[learnt]
+    features, train_features = rows["features"][:windows], rows["train_features"][: len(learnt)]
+    kept, tested = (~np.isin(recordings, unknown) for recordings in (train_recording, tested_in))
     familiarity = fit_familiarity(
-        train_features[kept], known.target_train[kept], known.train_recording[kept], features[tested],
-        known.target_test[tested], tested_in[tested],
+        train_features[kept], train_shapes[kept], train_recording[kept], features[tested], shapes[tested],
+        tested_in[tested],
     )  # fmt: skip
-    unfamiliar = familiarity.unfamiliar(features, known.target_test)
-    predicted = np.unique(target.predicted)
-    alone = len(predicted) == 1 and predicted[0] != known.healthy and len(np.unique(tested_in)) > 1
+    unfamiliar = familiarity.unfamiliar(features, shapes)
+    called = {split.classes[code] for code in np.unique(target.predicted).tolist()}
+    alone = len(called) == 1 and healthy_class(split.classes) not in called and len(np.unique(tested_in)) > 1
     values, evidence = estimates(
-        right, labels, target, familiarity.limits, finite, split.classes[int(predicted[0])] if alone else None,
+        right, labels, target, finite, called.pop() if alone else None,
         calibrated, [info.origin for info in held.target_test.recordings], rows["shown"][:windows], split.trust_shift,
     )  # fmt: skip
     return from_plain(Estimates, values), evidence, familiarity if familiarity.usable else None, unfamiliar
-
-
-def alarm_rates(predicted: np.ndarray, labels: np.ndarray, healthy: int) -> dict[str, float | None]:
-    """Shares of healthy windows called faulty, and of faulty ones called healthy; None where there are none."""
-    alarm, faulty = predicted[labels != UNKNOWN] != healthy, labels[labels != UNKNOWN] != healthy
-    wrong = {"false_alarms": alarm[~faulty], "missed_faults": ~alarm[faulty]}
-    return {name: float(of.mean()) if healthy != UNKNOWN and len(of) else None for name, of in wrong.items()}
 
 
 def _bins(logits: Tensor, labels: Tensor) -> RecordedBins:
@@ -279,7 +263,6 @@ def make_record(
         stack=len(trained.finite),
         pseudo_label_share=None if labelled is None or not finite else round(float(labelled[-1, number]), 4),
         parameters=trained.parameters,
-        kernels=trained.kernels,
         precision=trained.precision,
         chosen=spec.chosen,
         shift=split.shift,
@@ -313,7 +296,8 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     for are the uncertain ones, so the interval is a cautious one for the others.
     """
     result = read_result(folder)
-    record, predictions = result.record, result.saved.predictions
+    record = result.record
+    trained = result if record.saved is None else read_result(folder / record.saved.folder)  # the saved model
     nearest = {diagnosis.recording: diagnosis.nearest for diagnosis in record.recordings}
     truth = _named(labels, list(nearest), record.data.classes)
     right = sum(nearest[name] == label for name, label in truth.items())
@@ -321,7 +305,7 @@ def check_run(folder: Path, labels: Mapping[str, str]) -> Record:
     unlabelled = tuple(name for name in evidence.uncertain if name not in truth)
     decision = decide(replace(evidence, uncertain=unlabelled))
     earlier = 1.0 if record.labelled is None else record.labelled.temperature_factor
-    factor = _temperature_factor(predictions, truth, record.data.classes)
+    factor = _temperature_factor(trained.predictions, truth, record.data.classes)
     rule = AlarmRule(prior=record.settings.prior)
     tempered = [replace(diagnosis.tempered(factor / earlier), rule=rule) for diagnosis in record.recordings]
     recordings = tuple(decide_together(tempered, decision.action))

@@ -50,7 +50,7 @@ from bearcat.storage import digest_json, read_json, write_atomically, write_json
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[TrainingState], None] | None]]  # of a name and its epochs
 OWN = (BESIDE, f".{SPEC}")  # may stand in a folder that no run has claimed: comparisons of `adapt`, interrupted claims
-COLUMNS = ("recording", "start", "label", "predicted", "confidence", "confidence_uncalibrated", "log_probabilities")
+COLUMNS = ("recording", "start", "label", "predicted", "confidence", "log_probabilities")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,19 +93,12 @@ def run_stack(
     progress: Callable[[TrainingState], None] | None = None, checkpoint: Path | None = None, keep_model: bool = False,
     library: Library | None = None, write: bool = True,
 ) -> list[FinishedRun]:  # fmt: skip
-    """Trains these runs, whose stack keys must agree, together; writes a folder for each, or only claims it.
-
-    Where all folders hold their records already, these are read and nothing is trained.
-    """
+    """Trains these runs, whose stack keys must agree, together; writes a folder for each, or only claims it."""
     library = library or Library()
     specs = [library.identified(spec) for spec in specs]
-    done = all((folder / RECORD).exists() for folder in folders)
-    splits = [] if done else [library.split(spec) for spec in specs]  # data that cannot be used leave no folder
+    splits = [library.split(spec) for spec in specs]  # data that cannot be used leave no folder
     for folder, spec in zip(folders, specs, strict=True):
         claim(folder, spec)
-    if done:
-        models = [load_model(folder / "model") if keep_model else None for folder in folders]
-        return [FinishedRun(read_result(folder).record, model) for folder, model in zip(folders, models, strict=True)]
     started, finished = time.monotonic(), list[FinishedRun]()
     evidence = [library.evidence(spec, split) for spec, split in zip(specs, splits, strict=True)]
     runs = [
@@ -119,7 +112,7 @@ def run_stack(
     seconds = time.monotonic() - started
     for number, (spec, split, evaluation) in enumerate(zip(specs, splits, evaluations, strict=True)):
         record, model = make_record(spec, split, evaluation, trained, number, seconds), None
-        record = replace(record, problems={problem.origin: problem.sentence for problem in library.left_out(spec)})
+        record = replace(record, problems={problem.origin: problem.sentence for problem in library.part(spec).left_out})
         if keep_model:
             model = _model(trained, number, spec, split, evaluation, record)
         elif not record.failed:
@@ -137,7 +130,7 @@ def diagnose_target(
     """The record with the target's recordings as `bearcat predict` has them, and with the decision on the model, which
     their answers complete. Without a model, their signals alone, and none is ok.
     """
-    observations, _ = examine(library.measured(spec), spec.given, model)
+    observations, _ = examine(library.measured(spec, spec.task.target), spec.given, model)
     if model is None:
         refused = Finding("refused model", "check")
         observations = [replace(observation, observed=(*observation.observed, refused)) for observation in observations]
@@ -161,7 +154,7 @@ def diagnose_tested(
         network = network_evidence(pooled, split.classes, record.decision, record.evidence.shift)
         return replace(point, witnesses=replace(point.witnesses, network=network))
 
-    units = [unit.answered(answered) for unit in library.measured(spec)]
+    units = [unit.answered(answered) for unit in library.measured(spec, spec.task.target)]
     names = {point.recording for unit in units for point in unit.points if point.network is not None}
     observations = [each for each in examine(units, spec.given)[0] if each.recording in names]
     return _decided(record, observations, library, spec, evaluation.unknown)
@@ -223,15 +216,13 @@ def _shared(values: Iterable[Any]) -> Any:
 
 def _predictions(split: SplitTask, evaluation: Evaluation) -> bytes:
     """predictions.csv: a row for each target test window."""
-    calibrated, plain, test = evaluation.target, evaluation.target_uncalibrated, split.held_back.target_test
-    spread = log_of(calibrated)
-    rows = []
+    calibrated, test = evaluation.target, split.held_back.target_test
+    spread, rows = log_of(calibrated), []
     for row in np.lexsort((test.start, test.recording)):
-        recording = test.recordings[int(test.recording[row])]
-        predicted, confidence = split.classes[int(calibrated[row].argmax())], f"{calibrated[row].max():.6f}"
+        recording, predicted = test.recordings[int(test.recording[row])], split.classes[int(calibrated[row].argmax())]
         rows.append((
-            *map(csv_cell, (recording.origin, int(test.start[row]), recording.label or "", predicted)), confidence,
-            f"{plain[row].max():.6f}", " ".join(f"{value:.5g}" for value in spread[row].tolist()),
+            *map(csv_cell, (recording.origin, int(test.start[row]), recording.label or "", predicted)),
+            f"{calibrated[row].max():.6f}", " ".join(f"{value:.5g}" for value in spread[row].tolist()),
         ))  # fmt: skip
     return _csv(COLUMNS, rows)
 
@@ -288,11 +279,6 @@ class Adaptation:
         return {self.record.settings.recipe_name: self.record, **self.beside}
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """What may spoil the result."""
-        return self.record.warnings
-
-    @property
     def problems(self) -> Mapping[str, str]:
         """What is wrong with each recording of source and target that was left out, by its name."""
         return self.record.problems
@@ -302,7 +288,7 @@ class Adaptation:
         title = f"{' and '.join(settings.sources)} → {settings.target} by {settings.recipe_name}"
         lines = [repr(self.recordings), self.decision.sentence, *self.record.sentences, title]
         lines += [f"problem: {problem}" for problem in self.problems.values()]
-        lines += [f"warning: {warning}" for warning in self.warnings]
+        lines += [f"warning: {warning}" for warning in self.record.warnings]
         return "\n".join([*lines, f"model: {self.model}; page: {self.folder / 'report.html'}"])
 
 
@@ -327,6 +313,9 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> None:
     """
 
     def trained(run: RunSpec, folder: Path, write: bool) -> FinishedRun:
+        if (folder / RECORD).exists():  # before an interruption
+            claim(folder, run)
+            return FinishedRun(read_result(folder).record, load_model(folder / "model"))
         with bar(run.recipe_name, run.recipe.schedule.epochs) as progress:
             (finished,) = run_stack(
                 [run], [folder], plan.device, progress, folder / CHECKPOINT, keep_model=True, library=plan.library,
@@ -335,21 +324,23 @@ def _train(plan: AdaptationPlan, spec: RunSpec, out: Path, bar: Bar) -> None:
         return finished
 
     run = recommended = trained(spec, out, write=False)
-    finding, evidence, name = run.record.adaptation, run.record.evidence, None
+    finding, reason = run.record.adaptation, f"{spec.recipe_name} did not adapt"
     supported = None if finding is None else bool(finding["adapted"])
-    if spec.recipe.adapts and supported is not False:
+    adapts = spec.recipe.adapts and supported is not False
+    if adapts:
         name, recipe = unadapted(spec.recipe)
         plain = trained(replace(spec, recipe_name=name, recipe=recipe), out / f"{BESIDE}{name}", write=True)
+        evidence = run.record.evidence, plain.record.evidence
         agreement = [made.record.estimates.accuracy.get("agreement") for made in (run, plain)]
-        adapted, reason = choose_model(spec.recipe_name, evidence, plain.record.evidence, supported, agreement)
+        adapted, reason = choose_model(spec.recipe_name, *evidence, supported, agreement)
         recommended = run if adapted else plain
-    else:
-        reason = f"{spec.recipe_name} did not adapt"
     chosen = run if plan.requested else recommended
+    method = recommended.record.settings.recipe_name
+    if plan.requested:
+        reason = "requested" if chosen is recommended else f"requested; {method} is recommended: {reason}"
     saved = SavedModel(
-        chosen.record.settings.recipe_name, chosen is run and spec.recipe.adapts and supported is not False,
-        "." if chosen is run else f"{BESIDE}{name}", reason, plan.requested, name,
-        None if recommended is chosen else name,
+        chosen.record.settings.recipe_name, chosen is run and adapts,
+        "." if chosen is run else f"{BESIDE}{method}", reason, plan.requested,
     )  # fmt: skip
     # A network that broke down has nothing to say of the recordings; their signals have.
     model = None if chosen.record.failed else chosen.model

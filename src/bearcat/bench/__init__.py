@@ -7,22 +7,21 @@ and the recordings at the same path. A run that raises is marked as failed and t
 everything.
 
 >>> store, library = open_store(Path("bench-store"), create=True), Library()
->>> specs = identify(plan(read_grid(Path("grids/smoke.toml"))), store, library)
+>>> specs = plan(read_grid(Path("grids/smoke.toml")), library=library)
 >>> execute(Execution(store, specs, library), partial(in_stacks, device=torch.device("cpu")))
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
-import math
 import os
 import socket
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from io import FileIO
 from pathlib import Path
 from shutil import rmtree
@@ -30,7 +29,6 @@ from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
 from bearcat.errors import InputError, error_sentence, library
-from bearcat.findings import count
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC, Record
 from bearcat.report import Missing, Result
 from bearcat.storage import digest_json, read_json, write_atomically, write_json
@@ -43,9 +41,8 @@ if TYPE_CHECKING:  # a report needs no torch
 
 VERSION = 1  # of the layout
 FOLDERS = ("runs", "locks", "stacks")
-ABOUT, DATA = "store.json", "data.json"  # version; fingerprints, for machines without the recordings
+ABOUT = "store.json"  # its version
 FAILURE = "failure.json"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LARGEST = {"cpu": 8, "cuda": 60}  # runs in a stack; half as many where the memory is short
 FILES = (SPEC, PREDICTIONS, CURVES, RECORD, FAILURE)  # of a run; the record last, or the failure instead
 RETRIES = 3  # of a run whose worker is lost
@@ -116,25 +113,12 @@ class RunStore:
                 return lock.read(200).decode(errors="replace") or "another process"
         return None
 
-    def fingerprints(self) -> dict[str, str]:
-        """The fingerprints of data that `remember` has kept."""
-        try:
-            return dict(read_json(self.path / DATA))
-        except (OSError, ValueError, TypeError):
-            return {}
-
-    def remember(self, fingerprints: Mapping[str, str]) -> None:
-        """Keeps fingerprints of data, where the store exists and can be written."""
-        if (self.path / ABOUT).exists() and fingerprints.items() - self.fingerprints().items():
-            with suppress(OSError):
-                write_json(self.path / DATA, self.fingerprints() | dict(fingerprints))
-
 
 def open_store(path: Path, create: bool = False) -> RunStore:
     """The store in this folder. Without `create`, a folder that does not exist reads as an empty store."""
     about = path / ABOUT
     try:
-        if not about.exists() and path.exists() and {part.name for part in path.iterdir()} - {*FOLDERS, DATA}:
+        if not about.exists() and path.exists() and {part.name for part in path.iterdir()} - set(FOLDERS):
             raise InputError(f"{path}: is not empty and holds no store of bearcat; choose another --store")
         if create:
             for folder in FOLDERS:
@@ -145,13 +129,6 @@ def open_store(path: Path, create: bool = False) -> RunStore:
     return RunStore(path)
 
 
-def identify(specs: Sequence[RunSpec], store: RunStore, library: Library) -> list[RunSpec]:
-    """The runs with their identities; the store remembers the fingerprints of their data."""
-    identified = [library.identified(spec) for spec in specs]
-    store.remember(library.fingerprints)
-    return identified
-
-
 def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], list[Missing]]:
     """What a report is made of: the finished runs under the grid's names for them, and the cells without one."""
     finished, missing = [], []
@@ -160,8 +137,7 @@ def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], li
         if state.record is not None:
             finished.append(Result(spec.cell, state.record, store.folder(spec.identity)))
         else:
-            kind = "not run" if state.kind == "missing" else state.kind
-            missing.append(Missing(spec.cell, kind, "" if kind == "running" else state.detail))
+            missing.append(Missing(spec.cell, state.kind, state.detail))
     return finished, missing
 
 
@@ -175,11 +151,6 @@ class Execution:
     message: Callable[[str], None] = lambda _: None
     bar: Bar = lambda *_: nullcontext()
     trained: set[str] = field(default_factory=set)  # the runs that this execution has finished
-
-    @property
-    def by_identity(self) -> dict[str, RunSpec]:
-        """The runs by their identities; several cells of a grid may share one."""
-        return {spec.identity: spec for spec in self.specs}
 
     def fail(self, spec: RunSpec, sentence: str, traceback: str) -> None:
         """Keeps the reason why a run, which must be ours, has no result."""
@@ -206,7 +177,8 @@ Executor = Callable[["Sequence[RunSpec]", Execution], None]
 
 def execute(execution: Execution, executor: Executor, retry_failed: bool = False) -> None:
     """Runs what is missing or damaged, with `retry_failed` also what failed, and no other process has."""
-    runs, store = execution.by_identity, execution.store
+    store = execution.store
+    runs = {spec.identity: spec for spec in execution.specs}  # several cells of a grid may share one
     for run in runs:
         state = store.state(run)
         if state.kind == "damaged":
@@ -217,76 +189,58 @@ def execute(execution: Execution, executor: Executor, retry_failed: bool = False
         executor(free, execution)
 
 
-def disk_full(error: BaseException) -> bool:
-    cause = error if isinstance(error, OSError) else error.__cause__
-    return isinstance(cause, OSError) and cause.errno in FULL
-
-
 def complete(specs: Sequence[RunSpec], device: torch.device, execution: Execution) -> None:
     """Trains these runs, which must be ours, together; in halves where that fails, be it for memory or for one run."""
     from bearcat.adaptation.run import run_stack
 
     runs, store = [spec.identity for spec in specs], execution.store
     checkpoint = store.path / "stacks" / digest_json(runs)[:24] / CHECKPOINT  # of these runs in this order
-    name = f"{specs[0].cell.method} × {len(specs)}"
-    if resumed := checkpoint.exists():
+    name, trouble = f"{specs[0].cell.method} × {len(specs)}", None
+    if checkpoint.exists():
         execution.message(f"{name}: going on from a checkpoint")
     try:
         with execution.bar(name, specs[0].recipe.schedule.epochs) as progress:
             folders = [store.folder(run) for run in runs]
             run_stack(specs, folders, device, progress, checkpoint, library=execution.library)
+    except OSError:  # of the store, such as a full disk
+        raise
     except Exception as error:
-        if disk_full(error):
-            raise
         trouble = error_sentence(error), "".join(format_exception(error))  # without its frames, which keep memory
-    else:
-        rmtree(checkpoint.parent, ignore_errors=True)
-        execution.trained.update(runs)
-        return
-    if device.type == "cuda":
-        import torch
-
-        torch.cuda.empty_cache()
     rmtree(checkpoint.parent, ignore_errors=True)
-    half = len(specs) // 2
-    parts = [specs] if resumed else [specs[:half], specs[half:]]  # from the start, if the checkpoint cannot be used
-    if half == 0 and not resumed:
+    if trouble is None:
+        execution.trained.update(runs)
+    elif len(specs) == 1:
         execution.fail(specs[0], *trouble)
-        return
-    execution.message(f"{count(len(specs), 'run')} could not be trained ({trouble[0]}); trying again")
-    for part in parts:
-        if not all(store.settled(spec.identity) for spec in part):
+    else:
+        if device.type == "cuda":
+            import torch
+
+            torch.cuda.empty_cache()
+        execution.message(f"{len(specs)} runs could not be trained ({trouble[0]}); trying again")
+        half = len(specs) // 2
+        for part in (specs[:half], specs[half:]):
             complete(part, device, execution)
 
 
 def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.device) -> None:
-    """Trains runs of equal shape together in this process.
-
-    Finished runs have their places in stacks, so that after an interruption the others are in the same stack as before
-    and go on from its checkpoint.
-    """
+    """Trains runs of equal shape together in this process."""
     from bearcat.cat.algorithm import Run
     from bearcat.fast.device import stack_key
 
-    library = execution.library
     groups: dict[Hashable, list[RunSpec]] = defaultdict(list)
-    recipes, pending = {spec.recipe for spec in specs}, {spec.identity for spec in specs}
-    for spec in execution.by_identity.values():
-        if spec.recipe not in recipes:
-            continue
+    for spec in specs:
         try:
-            groups[stack_key(Run(spec.recipe, library.split(spec).outline(), spec.seed))].append(spec)
+            split = execution.library.split(spec)
+            groups[stack_key(Run(spec.recipe, split.outline(), spec.seed))].append(spec)
         except InputError as error:
             with execution.locked([spec]) as ours:
                 for unusable in ours:
                     execution.fail(unusable, str(error), "".join(format_exception(error)))
     for group in groups.values():
-        stacks = group[0].recipe.encoder.stacks
-        largest = LARGEST[device.type] if stacks else 1
-        number = math.ceil(len(group) / math.ceil(len(group) / largest))  # stacks of about equal size
-        for start in range(0, len(group), number):
-            members = [spec for spec in group[start : start + number] if spec.identity in pending]
-            with execution.locked(members) as ours:
+        size = LARGEST[device.type] if group[0].recipe.encoder.stacks else 1
+        # Of a fixed size, so that after an interruption the rest is in the same stacks and goes on from checkpoints.
+        for start in range(0, len(group), size):
+            with execution.locked(group[start : start + size]) as ours:
                 if ours:
                     complete(ours, device, execution)
 
@@ -343,15 +297,20 @@ def on_ray(specs: Sequence[RunSpec], execution: Execution, address: str, device:
         ray.shutdown()  # with what it still trains
 
 
+@cache  # a worker is given many runs
+def _library_of_worker() -> Library:
+    from bearcat.adaptation import Library
+
+    return Library()
+
+
 def train_remotely(spec: RunSpec, device: str) -> dict[str, bytes]:
     """On a worker: a run's files."""
     import torch
 
-    from bearcat.adaptation import Library
-
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="bearcat-") as folder:
         store = open_store(Path(folder) / "store", create=True)
-        complete([spec], torch.device(device), Execution(store, [spec], Library()))
+        complete([spec], torch.device(device), Execution(store, [spec], _library_of_worker()))
         files = [store.folder(spec.identity) / name for name in FILES]
         return {file.name: file.read_bytes() for file in files if file.exists()}

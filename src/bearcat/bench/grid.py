@@ -18,10 +18,11 @@ from bearcat.adaptation import Library, RunSpec, make_recipe
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.data.datasets import Dataset, dataset_label, find_domain, open_dataset, takes_root
 from bearcat.data.inputs import Preparation
-from bearcat.data.tasks import Mix, Split, Task
+from bearcat.data.tasks import Mix, Task
+from bearcat.data.windows import SCHEMES
 from bearcat.errors import InputError, naming_place, suggest
 from bearcat.methods.transforms import without_own_benches
-from bearcat.settings import from_plain
+from bearcat.settings import find_name, from_plain
 from bearcat.storage import read_regular
 
 
@@ -67,24 +68,20 @@ class Grid:
     domains: tuple[str, ...] | None = None  # None: all that the dataset has
     seeds: tuple[int, ...] | int = 5  # or how many, from 0 on
     preparation: Preparation = field(default_factory=Preparation)
-    split: Split = field(default_factory=Split)
+    split: str = "window"
     target: tuple[Mix, ...] = (Mix(),)  # its classes; `[[target]]` tables
     inputs: tuple[str, ...] | None = None  # None: each method's own
     epochs: int | None = None
     published: bool = False  # what the published code does, in every method (docs/method.md), and in float32
 
-    def __post_init__(self) -> None:
-        numbers = (self.seeds,) if isinstance(self.seeds, int) else self.seeds
-        if min(numbers, default=0) < 0 or (isinstance(self.seeds, int) and self.seeds > 10_000):
-            raise InputError(f"'seeds' must be a number to 10000, or a list of numbers from 0 on, not {self.seeds}")
-
     @property
     def all_seeds(self) -> Sequence[int]:
         return range(self.seeds) if isinstance(self.seeds, int) else self.seeds
 
-    @property
-    def all_methods(self) -> tuple[Method, ...]:
-        return *self.methods, *self.method
+    def __post_init__(self) -> None:
+        find_name(self.split, SCHEMES, "split")
+        if min(self.all_seeds, default=-1) < 0:
+            raise InputError(f"'seeds' must be a number above 0, or a list of numbers from 0 on, not {self.seeds}")
 
 
 def read_grid(path: Path) -> tuple[Grid, ...]:
@@ -114,8 +111,7 @@ def plan(grids: Sequence[Grid], root: Path | None = None, library: Library | Non
     """Every run of the grids, method by method. A dataset is opened only where domains are left open."""
     library, names = library or Library(), {grid.data.name for grid in grids if takes_root(grid.data.name)}
     if root is not None and len(names) != 1:
-        instead = "set BEARCAT_DATA to the folder they lie in" if names else "leave --root out"
-        raise InputError(f"{len(names)} datasets of the grid lie in a folder, and --root is for one; {instead}")
+        raise InputError(f"--root is for one dataset, and {len(names)} of the grid lie in folders; use BEARCAT_DATA")
     specs = [spec for grid in grids for spec in _specs(grid, root if grid.data.name in names else None, library)]
     cell, times = Counter(spec.cell for spec in specs).most_common(1)[0]
     if times > 1:
@@ -135,7 +131,7 @@ def _specs(grid: Grid, root: Path | None, library: Library) -> list[RunSpec]:
             label, dataset, task, method.method, recipe, replace(grid.preparation, input=kind), grid.split, seed,
             mix, method=method.name,
         )
-        for method in grid.all_methods
+        for method in (*grid.methods, *grid.method)
         for kind in (grid.inputs or (RECIPES[method.method].input,))
         for recipe in [without_own_benches(method.recipe(kind, grid.epochs, grid.published), data.name)]
         for task in tasks
@@ -148,21 +144,18 @@ def _specs(grid: Grid, root: Path | None, library: Library) -> list[RunSpec]:
 
 
 def _tasks(grid: Grid, dataset: Dataset, library: Library) -> list[Task]:
-    """The tasks by the domains' names. An index, or a grid without domains, needs the dataset's catalogue."""
-    pairs = [] if grid.tasks == ("all",) else [task.split(":") for task in grid.tasks]
-    for number, pair in enumerate(pairs, start=1):
-        if len(pair) != 2 or not all(pair):
-            raise InputError(f'task {number} must be "A:B", or "A+B:C" for two sources, not {":".join(pair)!r}')
-    known = [*(name for source, target in pairs for name in (*source.split("+"), target)), *(grid.domains or ())]
-    if not known or any(name.isdecimal() for name in known):
-        known = list(library.catalogue(dataset).domains)
-    if not pairs:
-        domains = known if grid.domains is None else [find_domain(name, known) for name in grid.domains]
-        return [Task((source,), target) for source, target in permutations(domains, 2)]
-    return [
-        Task(tuple(find_domain(name, known) for name in source.split("+")), find_domain(target, known))
-        for source, target in pairs
-    ]
+    """The tasks by the domains' names. A grid without domains needs the dataset's catalogue."""
+    known = grid.domains or library.catalogue(dataset).domains
+    if grid.tasks == ("all",):
+        return [Task((source,), target) for source, target in permutations(known, 2)]
+    tasks = []
+    for number, text in enumerate(grid.tasks, start=1):
+        source, _, target = text.partition(":")
+        if not source or not target:
+            raise InputError(f'task {number} must be "A:B", or "A+B:C" for two sources, not {text!r}')
+        sources = tuple(find_domain(name, known) for name in source.split("+"))
+        tasks.append(Task(sources, find_domain(target, known)))
+    return tasks
 
 
 def _texts(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

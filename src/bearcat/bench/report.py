@@ -40,16 +40,7 @@ from bearcat.report import (
     ordered_tasks,
 )
 from bearcat.report.figures import WIDE, ReportFigure, empty_figure, house_style
-from bearcat.report.pages import (
-    NOTHING,
-    Section,
-    Table,
-    TableEntry,
-    number_entry,
-    percent_entry,
-    templates,
-    write_page,
-)
+from bearcat.report.pages import NOTHING, Section, Table, TableEntry, number_entry, percent_entry, templates, write_page
 from bearcat.storage import write_atomically
 
 
@@ -63,11 +54,7 @@ def write_bench_report(
     environment, pandas = templates(), library("pandas", "bench")
     library("scikit_posthocs", "bench")  # before anything is written
     results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
-    numbers = (
-        ("Runs", str(len(results)), f"of {len(results) + len(missing)} planned"),
-        ("Tasks", str(len({(run.cell.dataset, run.cell.task) for run in results})), ""),
-        ("Seeds", str(len({run.cell.seed for run in results})), ""),
-    )
+    numbers = [("Runs", str(len(results)), f"of {len(results) + len(missing)} planned")]
     if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
         for folder in ("tables", "figures"):
             rmtree(out / folder, ignore_errors=True)
@@ -90,7 +77,7 @@ def _section(title: str, runs: Sequence[Result | Missing], metrics: Sequence[str
     notes, tables, pictures = caveats(results, missing), list[Table](), list[ReportFigure | None]()
     for metric in metrics if results else ():  # a group may have no finished run
         comparison = compare(results, metric)
-        tables.append(score_table(results, missing, comparison))
+        tables.append(score_table(results, comparison))
         if comparison.pairs:
             tables.append(pair_table(comparison))
             pictures.append(critical_difference(comparison))
@@ -134,15 +121,15 @@ def file_name(text: str) -> str:
     return re.sub(r"[^\w.+=-]+", "-", text.replace("*", "star")).strip("-.") or "unnamed"
 
 
-def score_table(results: Sequence[Result], missing: Sequence[Missing], comparison: Comparison) -> Table:
+def score_table(results: Sequence[Result], comparison: Comparison) -> Table:
     """Average, average rank and the mean of every task."""
-    cell, metric, methods = results[0].cell, comparison.metric, ordered_names(comparison.methods)
-    tasks = ordered_tasks((*results, *missing))
-    bold = {comparison.best, *(() if comparison.warning else comparison.equivalent)}
+    cell, metric, methods = results[0].cell, comparison.metric, ordered_names(comparison.ranks)
+    tasks = ordered_tasks(results)
+    ranks = [number_entry(comparison.ranks[method], "{:.2f}", method in comparison.leaders) for method in methods]
     columns: dict[str, list[TableEntry]] = {
         "Method": [TableEntry(method) for method in methods],
-        "Average": _best_bold([percent_entry(comparison.averages[method]) for method in methods], comparison),
-        "Average rank": [number_entry(comparison.ranks[method], "{:.2f}", method in bold) for method in methods],
+        "Average": [percent_entry(comparison.averages[method]) for method in methods],
+        "Average rank": ranks,
     }
     paper = paper_figures(cell.input, metric.score) if cell.dataset == "paderborn" else {}
     if published := {method for method, _ in paper} & {*methods}:
@@ -150,14 +137,13 @@ def score_table(results: Sequence[Result], missing: Sequence[Missing], compariso
         columns["Paper"] = [percent_entry(float(mean)) for mean in means]
     seeds = max((spread.n for spread in comparison.cells.values()), default=0)
     for task in tasks:
-        entries = [_spread_entry(comparison.cells.get((method, task)), seeds) for method in methods]
-        columns[numbered(task)] = _best_bold(entries, comparison)
+        columns[numbered(task)] = [_spread_entry(comparison.cells.get((method, task)), seeds) for method in methods]
     over = f"mean ± standard deviation over {seeds} seeds, in brackets where fewer" if seeds > 1 else "one seed"
-    equals = " alone" if comparison.warning else f" and all not significantly different from it (level {ALPHA:g})"
+    equals = "" if comparison.warning else f", and those not significantly different from it (level {ALPHA:g})"
     note = [
         f"Percent, {'higher' if metric.higher_is_better else 'lower'} is better; {over}.",
         comparison.rule,
-        f"Bold: the best mean of a column, as printed; of ranks, the best{equals}.",
+        f"Bold: the best rank{equals}.",
     ]
     if any("*" in method for method in methods):
         note.append("* = with MCC and SDAT.")
@@ -175,7 +161,7 @@ def pair_table(comparison: Comparison) -> Table:
     rows = tuple(
         (
             TableEntry(pair.first), TableEntry(pair.second),
-            percent_entry(pair.difference, "{:+.1f}"), _p_entry(pair.p), _p_entry(pair.p_holm, pair.significant),
+            percent_entry(pair.difference, "{:+.1f}"), _p_entry(pair.p), _p_entry(pair.p_holm, pair.p_holm < ALPHA),
         )
         for pair in comparison.pairs
     )  # fmt: skip
@@ -197,15 +183,6 @@ def paper_figures(kind: str, score: str) -> dict[tuple[str, str], float]:
     text = (files("bearcat.bench") / "paper.csv").read_text(encoding="utf-8")
     rows = [row for row in csv.DictReader(text.splitlines()) if (row["input"], row["metric"]) == (kind, score)]
     return {(row["method"], f"{row['source']}→{row['target']}"): float(row["value"]) / 100 for row in rows}
-
-
-def _best_bold(entries: list[TableEntry], comparison: Comparison) -> list[TableEntry]:
-    """The best of a column in bold, and what prints like it."""
-    values = {entry.value: entry.text.partition(" ")[0] for entry in entries if entry.value is not None}
-    if len(entries) < 2 or not values:
-        return entries
-    best = values[(max if comparison.metric.higher_is_better else min)(values)]
-    return [replace(entry, bold=entry.text.partition(" ")[0] == best) for entry in entries]
 
 
 def _spread_entry(spread: Spread | None, seeds: int) -> TableEntry:

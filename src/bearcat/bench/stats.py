@@ -6,8 +6,8 @@ data. Ranks within tasks, and Wilcoxon's signed-rank test of every pair with Hol
 of signs, ties and zeros included, which scipy does not.
 
 >>> comparison = compare(results, "accuracy")
->>> comparison.best, comparison.equivalent
-('CAT*-Temperature', ('CAT*-CPCS',))
+>>> comparison.leaders
+('CAT*-Temperature', 'CAT*-CPCS')
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from bearcat.findings import count
 from bearcat.report import Floats, Result
 
 ALPHA = 0.05
-# Scores are fractions computed in float32; two that differ by less than this differ by rounding alone. Without it
-# 0.85 − 0.80 and 0.75 − 0.70 would not tie.
-SAME = 1e-6
+# Of scores, which are fractions computed in float32: without rounding 0.85 − 0.80 and 0.75 − 0.70 would not tie.
+DECIMALS = 6
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,6 @@ METRICS = {
         Metric("macro-f1", "macro_f1", "macro-F1"),
         Metric("ece", "ece", "ECE of 10 bins", False),
         Metric("ece15", "ece15", "ECE of 15 bins", False),
-        Metric("missed-faults", "missed_faults", "missed faults (faulty windows called healthy)", False),
     )
 }
 USUAL = ("accuracy", "ece")  # where none is asked for
@@ -73,10 +71,6 @@ class Pair:
     p: float
     p_holm: float
 
-    @property
-    def significant(self) -> bool:
-        return self.p_holm < ALPHA
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -92,17 +86,13 @@ class Comparison:
     pairs: tuple[Pair, ...]
 
     @property
-    def methods(self) -> tuple[str, ...]:
-        return tuple(self.ranks)
-
-    @property
-    def best(self) -> str | None:
-        return self.methods[0] if self.tasks else None
-
-    @property
-    def equivalent(self) -> tuple[str, ...]:
-        """The methods that do not differ significantly from the best, without itself."""
-        return tuple(pair.second for pair in self.pairs if pair.first == self.best and not pair.significant)
+    def leaders(self) -> tuple[str, ...]:
+        """The method of the best rank, and those that do not differ significantly from it if tests can tell."""
+        if not self.tasks:
+            return ()
+        best = next(iter(self.ranks))
+        close = [pair.second for pair in self.pairs if pair.first == best and pair.p_holm >= ALPHA]
+        return (best,) if self.warning else (best, *close)
 
 
 def compare(results: Sequence[Result], metric: str) -> Comparison:
@@ -115,7 +105,7 @@ def compare(results: Sequence[Result], metric: str) -> Comparison:
     means = complete.groupby(level="task").mean()  # (task, method) over the seeds
     sign = 1 if METRICS[metric].higher_is_better else -1
     average = means.mean()
-    rank = pandas.DataFrame(ranks(-sign * means.to_numpy()), columns=means.columns).mean()
+    rank = means.mul(-sign).round(DECIMALS).rank(axis=1).mean()  # ties averaged
     # Ties in rank: the better average first, then the alphabet, so that the order of results never matters.
     methods = sorted(means.columns, key=lambda name: (*np.nan_to_num([rank[name], -sign * average[name]]), name))
     pairs = _pairs({name: means[name].to_numpy() for name in methods}) if len(means) else ()
@@ -134,14 +124,9 @@ def compare(results: Sequence[Result], metric: str) -> Comparison:
     )
 
 
-def ranks(values: Floats) -> Floats:
-    """1 for the lowest of each row, ties averaged: (block, method) → (block, method)."""
-    return np.array([stats.rankdata(_snapped(row)) for row in values]).reshape(values.shape)
-
-
 def signed_rank(differences: Floats) -> float:
     """Two-sided p of Wilcoxon's signed-rank test, zeros ranked and left out (Pratt)."""
-    sizes = _snapped(np.abs(differences))
+    sizes = np.abs(differences).round(DECIMALS)
     ranked = stats.rankdata(sizes)[sizes > 0]
     positive = float(ranked[differences[sizes > 0] > 0].sum())
     total = float(ranked.sum())
@@ -173,16 +158,6 @@ def _pairs(means: Mapping[str, Floats]) -> tuple[Pair, ...]:
         Pair(*names, float(gap.mean()), chance, adjusted)
         for names, gap, chance, adjusted in zip(pairs, gaps, p, holm(p), strict=True)
     )
-
-
-def _snapped(values: Floats) -> Floats:
-    """Values that differ by rounding alone made equal, and zero where they are next to it."""
-    values = np.where(np.abs(values) < SAME, 0.0, values)
-    order = np.argsort(values, kind="stable")
-    steps = np.diff(values[order], prepend=-np.inf) > SAME
-    snapped = np.empty_like(values)
-    snapped[order] = values[order][steps][np.cumsum(steps) - 1] if len(values) else values
-    return snapped
 
 
 def _warning(tasks: int, pairs: int) -> str:

@@ -42,7 +42,7 @@ def adapt(
     if plan.spec.chosen:  # each can be given as an option instead
         chosen = "; ".join(f"{choice.setting} {choice.value}" for choice in plan.spec.chosen)
         print_note(f"chosen from the recordings: {chosen}")
-    for problem in plan.problems:
+    for problem in plan.library.part(plan.spec).left_out:
         print_note(problem.sentence, "problem")
     for warning in plan.spec.warnings:
         print_note(warning, "warning")
@@ -165,7 +165,7 @@ GridFile = Annotated[Path, Argument(metavar="GRID", help="A grid's TOML file, su
 StoreFolder = Annotated[Path, Option("--store", metavar="FOLDER", help="The folder that keeps the runs.")]
 Ray = Annotated[str | None, Option(metavar="HOST:PORT|local", help="Train on this Ray cluster instead of in stacks.")]
 Device = Annotated[str, Option(metavar="auto|cpu|cuda", help="Where training runs.")]
-Metric = Annotated[Names, Option(metavar="NAME", help="accuracy, ece, ece15, missed-faults, …; repeat for more.")]
+Metric = Annotated[Names, Option(metavar="NAME", help="accuracy, ece, ece15, balanced, …; repeat for more.")]
 
 
 @bench.command("run")
@@ -193,7 +193,8 @@ def bench_run(
     execution = Execution(opened, specs, library, print_note, training_progress)
     execute(execution, executor, retry_failed)
     kinds = _print_states(specs, opened)
-    print(f"{len(execution.trained)} trained by this process; the report: bearcat bench report {grid} --store {store}")
+    where = f"--store {store}" if root is None else f"--root {root} --store {store}"
+    print(f"{len(execution.trained)} trained by this process; the report: bearcat bench report {grid} {where}")
     if kinds["failed"]:
         raise InputError(f"{kinds['failed']} runs failed; --retry-failed tries them again")
 
@@ -234,16 +235,13 @@ def bench_report(
 def _opened(path: Path, folder: Path, root: Path | None, create: bool) -> tuple[RunStore, list[RunSpec], Library]:
     """The store, the grid's runs with their identities, and their data."""
     from bearcat.adaptation import Library
-    from bearcat.bench import identify, open_store
+    from bearcat.bench import open_store
     from bearcat.bench.grid import plan, read_grid
 
-    grids = read_grid(path)
-    # Results can be read where the recordings are not: their fingerprints are in the store.
-    library = Library() if create else Library(remembered=open_store(folder).fingerprints())
+    grids, library = read_grid(path), Library()
     with naming_place(path):
         specs = plan(grids, root, library)
-    store = open_store(folder, create)
-    return store, identify(specs, store, library), library
+    return open_store(folder, create), [library.identified(spec) for spec in specs], library
 
 
 def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:

@@ -4,9 +4,9 @@ Names are loaded on first use: diagnosing a file needs neither tasks nor benches
 
 >>> catalogue = open_dataset("simulated", settings={"seconds": "1", "faults": "outer"}).catalogue()
 >>> task = Task("N15_M07_F10", "N09_M07_F10")
->>> source = cached_windows(catalogue.only(task.sources), Preparation(), cache_folder())
->>> target = cached_windows(catalogue.only([task.target]), Preparation(), cache_folder())
->>> split_task(task, source, target, Split(), seed=0).classes
+>>> source = prepare(load(catalogue, task.sources), Preparation())
+>>> target = prepare(load(catalogue, [task.target]), Preparation())
+>>> split_task(task, source, target, "window", seed=0).classes
 ('healthy', 'outer-1', 'outer-2', 'outer-3')
 """
 
@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from bearcat.storage import cache_folder
 
 if TYPE_CHECKING:
     from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
@@ -25,14 +23,13 @@ if TYPE_CHECKING:
     from bearcat.data.inputs import INPUTS, Input, Preparation, find_input
     from bearcat.data.recording import Recording, Windows, resample
     from bearcat.data.simulate import Simulated
-    from bearcat.data.tasks import Split, Task, split_task
-    from bearcat.data.windows import cached_windows, prepare
+    from bearcat.data.tasks import Task, split_task
+    from bearcat.data.windows import prepare
 
 __all__ = [
     "BEARINGS", "CWRU", "DATASETS", "HITSM", "INPUTS", "About", "AcrossMachines", "Bearing", "Catalogue", "Dataset",
-    "Download", "Entry", "Folder", "Input", "Paderborn", "Preparation", "Problem", "Recording", "Simulated", "Split",
-    "Task", "Windows", "cache_folder", "cached_windows", "find_bearing", "find_input", "load", "open_dataset",
-    "prepare", "resample", "split_task",
+    "Download", "Entry", "Folder", "Input", "Paderborn", "Preparation", "Problem", "Recording", "Simulated",
+    "Task", "Windows", "find_bearing", "find_input", "load", "open_dataset", "prepare", "resample", "split_task",
 ]  # fmt: skip
 
 _MODULES = (  # in which these names are looked for, the cheapest first

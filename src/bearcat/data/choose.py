@@ -19,15 +19,15 @@ from itertools import product
 from typing import Any, TypeVar
 
 from bearcat.data.channels import MEASURED, share_at_limits, vibrations
-from bearcat.data.datasets import Catalogue, Dataset, Entry, Problem, grouped
+from bearcat.data.datasets import Catalogue, Dataset, Entry, Problem, grouped, load
 from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
 from bearcat.data.recording import Floats, RecordingInfo, check_length, classes_of, count_windows, rate_ratio
-from bearcat.data.tasks import Split, Task
-from bearcat.data.windows import choose_scheme, different_rates, metadata, specimen_counts
+from bearcat.data.tasks import Task
+from bearcat.data.windows import SCHEMES, choose_scheme, different_rates, specimen_counts
 from bearcat.errors import InputError
 from bearcat.findings import CLIPPED
-from bearcat.storage import cache_folder
+from bearcat.settings import find_name
 
 Result = TypeVar("Result")
 Progress = Callable[[Iterable[Any]], Iterable[Any]]
@@ -81,7 +81,7 @@ class DataSettings:
     """How a task's recordings are prepared, split and balanced."""
 
     preparation: Preparation
-    split: Split
+    split: str  # one of SCHEMES
     balance: bool
     choices: tuple[Choice, ...] = ()
     warnings: tuple[str, ...] = ()  # what may spoil the result
@@ -227,7 +227,8 @@ def paper_settings(requested: Requested) -> DataSettings:
     """The paper's settings where no others are requested: for the named datasets."""
     length = requested.window or USUAL
     preparation = Preparation(requested.input, length, requested.stride, requested.rate)
-    return DataSettings(preparation, Split(requested.split or "window"), bool(requested.balance))
+    split = find_name(requested.split or "window", SCHEMES, "split")
+    return DataSettings(preparation, split, bool(requested.balance))
 
 
 def choose_settings(
@@ -243,8 +244,8 @@ def choose_settings(
     if not isinstance(dataset, Folder):
         part.check()
         described = [  # without specimens, by which only a user's own recordings are split unless it is requested
-            Measurement(samples=samples, **vars(replace(info, specimen=None)))
-            for info, samples in metadata(part, cache_folder())
+            Measurement(samples=recording.signal.size, **vars(replace(recording.info(), specimen=None)))
+            for recording in load(part)
         ]
         problems = list[Problem]()
         settings = choose(described, task, requested, problems)
@@ -307,11 +308,11 @@ def choose(
     source = [recording for recording in alike if recording.domain in task.sources]
     target = [recording for recording in alike if recording.domain == task.target]
     counts = [count_windows(recording.samples, length, stride) for recording in [*source, *target]]
-    split = Split(requested.split or choose_scheme(source, target, counts, -(-length // stride)))
+    split = requested.split or choose_scheme(source, target, counts, -(-length // stride))
     windows = _by_class(source, length, stride)
     uneven = max(windows.values()) / min(windows.values()) > UNEVEN
     balance = uneven if requested.balance is None else requested.balance
-    if split.scheme == "window" and stride < length:
+    if split == "window" and stride < length:
         shared = "test windows share samples with training windows"
         warnings.append(f"windows overlap and are split at random, so {shared}: source scores are too high")
     if single := [name for name, count in Counter(recording.label for recording in source).items() if count == 1]:
@@ -321,7 +322,7 @@ def choose(
         warnings.append(f"{lacks}; their windows count in no score, and get the name of another class")
     values = {
         "channel": channel or "the only one", "rate": f"{rate:g} Hz" if rate else "as recorded", "input": text,
-        "window": f"{length} samples", "stride": f"{stride} samples", "split": split.scheme,
+        "window": f"{length} samples", "stride": f"{stride} samples", "split": split,
         "balance": "on" if balance else "off",
     }  # fmt: skip
     asked = {name for name, value in vars(requested).items() if value is not None}

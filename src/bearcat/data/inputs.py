@@ -34,7 +34,7 @@ class Input:
     ('rate', 'rpm', 'bearing')
     """
 
-    version: ClassVar[int] = 1  # raise it when the transform changes: cached windows and runs are made again
+    version: ClassVar[int] = 1  # raise it when the transform changes: runs are made again
     label_from: ClassVar[int] = 100  # T_PL of the paper, which lets self-training wait for all but the waveform
 
     @property
@@ -166,23 +166,13 @@ class BearingOrders(PhysicalInput):
         return physical.bearing_orders(spectra, turns, self.bands, self.multiples, orders)
 
 
-@dataclass(frozen=True)
-class Part:
-    """A part of the input `physics`."""
-
-    points: int
-    shortest: int  # samples that a window must have
-    measure: Callable[[WindowSpectra, float, float], Floats]  # of windows of so many turns, up to the last order
-
-
 ORDERS, BANDS = "envelope-orders", 4  # the part that needs a speed, and the bands whose envelopes it reads
-PARTS = {
-    "log-spectrum": Part(128, 516, lambda spectra, *_: physical.log_spectrum(spectra, 128)),
-    "octave-spectrum": Part(96, 512, lambda spectra, *_: physical.octave_spectrum(spectra, 96, 9)),
-    "band-kurtosis": Part(16, 128, lambda spectra, *_: physical.band_kurtosis(spectra, 16)),
-    ORDERS: Part(
-        160 * BANDS, 64, lambda spectra, turns, last: physical.envelope_orders(spectra, turns, BANDS, last, 160)
-    ),
+Measure = Callable[[WindowSpectra, float, float], Floats]  # of windows of so many turns, up to the last order
+PARTS: dict[str, tuple[int, int, Measure]] = {  # points, samples that a window must have, and how they are measured
+    "log-spectrum": (128, 516, lambda spectra, *_: physical.log_spectrum(spectra, 128)),
+    "octave-spectrum": (96, 512, lambda spectra, *_: physical.octave_spectrum(spectra, 96, 9)),
+    "band-kurtosis": (16, 128, lambda spectra, *_: physical.band_kurtosis(spectra, 16)),
+    ORDERS: (160 * BANDS, 64, lambda spectra, turns, last: physical.envelope_orders(spectra, turns, BANDS, last, 160)),
 }
 WITHOUT_SPEED = tuple(PARTS)[:3]
 
@@ -205,9 +195,9 @@ class Physics(PhysicalInput):
         return not self.use
 
     @property
-    def parts(self) -> dict[str, Part]:
-        """By name, in the order of their points."""
-        return {name: PARTS[name] for name in self.use or WITHOUT_SPEED}
+    def parts(self) -> dict[str, int]:
+        """How many points each part has, in their order."""
+        return {name: PARTS[name][0] for name in self.use or WITHOUT_SPEED}
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -215,10 +205,10 @@ class Physics(PhysicalInput):
 
     @property
     def shortest(self) -> int:
-        return max(part.shortest for part in self.parts.values())
+        return max(PARTS[name][1] for name in self.parts)
 
     def points(self, length: int) -> int:
-        return sum(part.points for part in self.parts.values())
+        return sum(self.parts.values())
 
     def check(self, length: int, rate: Rate = None, rpm: float | None = None, bearing: Bearing | None = None) -> None:
         super().check(length, rate, rpm, bearing)
@@ -226,7 +216,7 @@ class Physics(PhysicalInput):
             check_order(f"order {self.last:g}", self.last, BANDS, rate, rpm)
 
     def measure(self, spectra: WindowSpectra, turns: float, orders: np.ndarray) -> Floats:
-        return np.concatenate([part.measure(spectra, turns, self.last) for part in self.parts.values()], axis=-1)
+        return np.concatenate([PARTS[name][2](spectra, turns, self.last) for name in self.parts], axis=-1)
 
     def suited(self, recordings: Sequence[RecordingInfo]) -> Physics:
         """With shaft orders where rate and speed of all are known, up to the highest that all show in a band."""

@@ -3,7 +3,7 @@
 Target labels cannot leak: nothing reachable from `TrainingData` knows a target label, a target file's name, or an order
 that follows either. Where the paper stratifies by class, the target is stratified by recording (docs/protocol.md).
 
->>> split = split_task(Task("load0", "load3"), source, target, Split("block"), seed=0)
+>>> split = split_task(Task("load0", "load3"), source, target, "block", seed=0)
 >>> train(split.training)
 """
 
@@ -27,7 +27,7 @@ from bearcat.data.recording import (
     of_recordings,
 )
 from bearcat.data.windows import SCHEMES, different_rates, keep_apart, parts_by_scheme, parts_by_specimen
-from bearcat.errors import InputError, suggest
+from bearcat.errors import InputError
 from bearcat.settings import find_name
 
 UNKNOWN = -1  # the code of a target label that is no class of the source
@@ -51,8 +51,6 @@ class Task:
     def __post_init__(self) -> None:
         if self.target in self.sources:
             raise InputError(f"the target '{self.target}' is a source too; choose two different domains")
-        if not self.sources:
-            raise InputError("a task needs at least one source domain")
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -63,67 +61,43 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Split:
-    """How windows are split into train and test, in source and target separately.
-
-    "specimen" also keeps source and target apart: none is on both sides (docs/protocol.md).
-
-    >>> Split("recording").scheme
-    'recording'
-    """
-
-    scheme: str = "window"  # the paper's. Windows of one recording stand on both sides: see docs/protocol.md
-
-    def __post_init__(self) -> None:
-        if self.scheme not in SCHEMES:
-            raise InputError(f"unknown split '{self.scheme}'{suggest(self.scheme, SCHEMES)}")
-
-
-@dataclass(frozen=True)
 class Mix:
-    """Which classes a labelled target holds and in which shares, to try what plants have (docs/protocol.md).
+    """Which classes a labelled target holds and how many recordings, to try what plants have (docs/protocol.md).
 
     "healthy" is the class called healthy or normal, "rest" all that are not named. Labels only choose windows here.
     """
 
     keep: tuple[str, ...] = ()  # the target's classes; none: all
     without: tuple[str, ...] = ()  # classes that the target lacks
-    share: tuple[tuple[str, float], ...] = ()  # of each recording's training windows, one stretch, drawn from the seed
     unknown: tuple[str, ...] = ()  # classes that the source lacks
     recordings: tuple[tuple[str, int], ...] = ()  # at most so many of each class, drawn from the seed; "rest" together
-    # A class, or the name of a target recording of a healthy machine, whose windows are known while training.
+    # A class, or the name of a target recording of a healthy machine, known while training and left out of evaluation.
     reference: str = ""
-    reference_share: float = 1.0  # of each such recording; a whole one leaves the evaluation
 
     def __post_init__(self) -> None:
         for name, number in self.recordings:
             if number < 1:
                 raise InputError(f"the number of recordings of '{name}' must be at least 1, not {number}")
-        for name, share in (*self.share, ("reference", self.reference_share)):
-            if not 0 < share <= 1:
-                raise InputError(f"the share of '{name}' must be above 0 and at most 1, not {share:g}")
 
     def __str__(self) -> str:
         parts = [f"{'+'.join(self.keep)} only"] if self.keep else []
         parts += [f"without {'+'.join(self.without)}"] if self.without else []
-        parts += [f"{name} {100 * share:g} %" for name, share in self.share if share < 1]
         parts += [f"unknown {'+'.join(self.unknown)}"] if self.unknown else []
         parts += [f"{number} {name}" for name, number in self.recordings]
-        if self.reference:
-            stretch = f", {100 * self.reference_share:g} %" if self.reference_share < 1 else ""
-            parts.append(f"reference {self.reference}{stretch}")
+        parts += [f"reference {self.reference}"] if self.reference else []
         return "; ".join(parts)
 
     def spelled(self, labels: Sequence[str]) -> Mix:
         """With the names that these labels have; a name that none of them has is refused."""
 
         def spelling(name: str) -> str:
+            if name == "rest":
+                return name
             return (healthy_class(labels) if name == "healthy" else None) or find_name(name, labels, "class")
 
-        share = tuple((name if name == "rest" else spelling(name), value) for name, value in self.share)
-        numbers = tuple((name if name == "rest" else spelling(name), value) for name, value in self.recordings)
         keep, without, unknown = (tuple(map(spelling, names)) for names in (self.keep, self.without, self.unknown))
-        return replace(self, keep=keep, without=without, share=share, unknown=unknown, recordings=numbers)
+        numbers = tuple((spelling(name), number) for name, number in self.recordings)
+        return replace(self, keep=keep, without=without, unknown=unknown, recordings=numbers)
 
 
 def _not_known() -> Integers:
@@ -227,8 +201,6 @@ class SplitTask:
         source, target, warnings = self.source.recordings, self.target.recordings, list(self.notes)
         if self.shift in SENTENCES:
             warnings.append(SAME_BEARINGS if self._shared_faults else SENTENCES[self.shift])
-        if self.shift == "specimen" and not self.notes and self._shared:
-            warnings.append("the healthy bearing is on both sides; other healthy bearings are not tested")
         listed = {info.origin for info in target}
         if both := list(dict.fromkeys(info.origin for info in source if info.origin in listed)):
             more = f" and {len(both) - 1} more" if len(both) > 1 else ""
@@ -237,18 +209,15 @@ class SplitTask:
         return tuple(warnings)
 
     @cached_property
-    def _shared(self) -> set[str]:
-        """Classes of which a specimen is known to be on both sides."""
-        in_target = {info.specimen for info in self.target.recordings if info.specimen}
-        return {str(info.label) for info in self.source.recordings if info.specimen in in_target}
-
-    @property
     def _shared_faults(self) -> bool:
-        return bool(self._shared - {healthy_class(tuple(self._shared))})
+        """Whether a specimen of a fault is known to be on both sides."""
+        in_target = {info.specimen for info in self.target.recordings if info.specimen}
+        shared = {str(info.label) for info in self.source.recordings if info.specimen in in_target}
+        return bool(shared - {healthy_class(tuple(shared))})
 
     @cached_property
     def training(self) -> TrainingData:
-        return self._training(lambda windows, index: np.take(np.asarray(windows.values), index, axis=0))
+        return self._training(lambda windows, index: np.take(windows.values, index, axis=0))
 
     def outline(self) -> TrainingData:
         """The training data with zeros for values, which take no memory: for shapes and counts."""
@@ -275,17 +244,17 @@ class SplitTask:
         return TrainingData(self.classes, labelled(self.source_train), labelled(self.source_test), target)
 
 
-def split_task(task: Task, source: Windows, target: Windows, split: Split, seed: int) -> SplitTask:
-    """Splits the windows of a task. Target windows of a class that the source lacks count in no score.
+def split_task(task: Task, source: Windows, target: Windows, scheme: str, seed: int) -> SplitTask:
+    """Splits the windows of source and target into train and test by one of SCHEMES; "specimen" also keeps source and
+    target apart (docs/protocol.md). Target windows of a class that the source lacks count in no score.
 
     >>> catalogue = Simulated(seconds=1.0, faults=("outer",)).catalogue()
     >>> source, target = (prepare(load(catalogue, [name]), Preparation()) for name in catalogue.domains[:2])
-    >>> split = split_task(Task(*catalogue.domains[:2]), source, target, Split(), seed=0)
+    >>> split = split_task(Task(*catalogue.domains[:2]), source, target, "window", seed=0)
     >>> len(split.source_train), len(split.source_test), len(split.target_train)
     (48, 12, 48)
     """
-    if seed < 0:
-        raise InputError(f"a seed is a whole number from 0 on, not {seed}")
+    scheme = find_name(scheme, SCHEMES, "split")
     infos = (*source.recordings, *target.recordings)
     if sentence := different_rates({info.rate: info.origin for info in infos}):
         raise InputError(sentence)
@@ -293,37 +262,26 @@ def split_task(task: Task, source: Windows, target: Windows, split: Split, seed:
         raise InputError(f"source and target of {task} have windows of different shape; prepare them the same way")
     classes = classes_of(source.recordings)
     notes = list[str]()
-    if split.scheme == "specimen":
+    if scheme == "specimen":
         *used, divided = keep_apart(source.recordings, target.recordings, np.random.default_rng([seed, 5]))
         source, target = of_recordings(source, used[0]), of_recordings(target, used[1])
-        source_train, source_test, few = parts_by_specimen(source, np.random.default_rng([seed, 0]))
-        lost = {info.origin for info in infos} - {info.origin for info in (*source.recordings, *target.recordings)}
-        notes = _notes_of_specimens(divided, len(lost), [label for label in few if label not in divided])
-        split = replace(split, scheme="block")  # the target's recordings may be seen before they are diagnosed
+        source_train, source_test = parts_by_specimen(source, np.random.default_rng([seed, 0]))
+        if divided:
+            single = "their recordings are divided, other bearings are not tested"
+            notes.append(f"one specimen each: {', '.join(map(repr, divided))}; {single}")
+        if lost := {info.origin for info in infos} - {info.origin for info in (*source.recordings, *target.recordings)}:
+            notes.append(f"{len(lost)} recordings are left out, so that no specimen is on both sides")
+        scheme = "block"  # the target's recordings may be seen before they are diagnosed
     else:
         codes = _codes(source, classes)
-        source_train, source_test = parts_by_scheme(source, codes, split.scheme, np.random.default_rng([seed, 0]))
-    parts = source_train, source_test, *parts_by_scheme(target, None, split.scheme, np.random.default_rng([seed, 1]))
+        source_train, source_test = parts_by_scheme(source, codes, scheme, np.random.default_rng([seed, 0]))
+    parts = source_train, source_test, *parts_by_scheme(target, None, scheme, np.random.default_rng([seed, 1]))
     # Recordings are listed by class, so their own numbers would tell the labels.
     target_order = np.random.default_rng([seed, 2]).permutation(len(target.recordings))
     return SplitTask(task, classes, source, target, *parts, target_order, notes=tuple(notes))
 
 
-def _notes_of_specimens(divided: Sequence[str], lost: int, few: Sequence[str]) -> list[str]:
-    """What a split by specimen has divided or left out, in a sentence each."""
-    notes = list[str]()
-    if divided:
-        classes = ", ".join(f"'{label}'" for label in divided)
-        notes.append(f"one specimen each: {classes}; their recordings are divided, other bearings are not tested")
-    if lost:
-        notes.append(f"{lost} recordings are left out, so that no specimen is on both sides")
-    if few:
-        classes = ", ".join(f"'{label}'" for label in few)
-        notes.append(f"the source has fewer than three specimens of {classes}; its test is of bearings it has learnt")
-    return notes
-
-
-def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed: int, mix: Mix) -> SplitTask:
+def mixed_task(task: Task, source: Windows, target: Windows, scheme: str, seed: int, mix: Mix) -> SplitTask:
     """The split of a task whose target holds other classes or shares, or some known recordings (`Mix`)."""
     labels = dict.fromkeys(str(info.label) for info in (*source.recordings, *target.recordings) if info.label)
     mix = mix.spelled(tuple(labels))
@@ -333,27 +291,17 @@ def mixed_task(task: Task, source: Windows, target: Windows, split: Split, seed:
     if not any(in_target):
         raise InputError(f"the target '{task.target}' holds nothing of what is to be kept ({mix}); keep other classes")
     source, target = of_recordings(source, in_source), of_recordings(target, in_target)
-    full = split_task(task, source, target, split, seed)
+    full = split_task(task, source, target, scheme, seed)
     if mix.recordings:
         full = _with_fewer(full, mix, np.random.default_rng([seed, 6]))
-    target = full.target  # some of its recordings may have been left out
-    random = np.random.default_rng([seed, 3])
-    shares, reference_codes = dict(mix.share), references(mix, target.recordings, full.classes, task.target)
-    thinned, reference = [], np.full(len(target), UNKNOWN)
-    whole = np.zeros(len(target.recordings), dtype=bool)
-    for number, info in enumerate(target.recordings):
-        members = full.target_train[target.recording[full.target_train] == number]
-        if number in reference_codes and mix.reference_share == 1:  # wherever the split has put it, it is for training
-            whole[number], members = True, np.flatnonzero(target.recording == number)
-        members = members[np.argsort(target.start[members])]
-        thinned.append(_stretch(members, shares.get(str(info.label), shares.get("rest", 1.0)), random))
-        if number in reference_codes:
-            reference[_stretch(thinned[-1], mix.reference_share, random)] = reference_codes[number]
-    if whole.all():  # then nothing would be left to evaluate with: the test windows stay what they are
-        whole[:] = False
-        thinned = [part[np.isin(part, full.target_train)] for part in thinned]
-    train = np.random.default_rng([seed, 4]).permutation(np.concatenate(thinned))
-    test = full.target_test[~whole[target.recording[full.target_test]]]
+    target, train, test = full.target, full.target_train, full.target_test  # some recordings may have been left out
+    codes = references(mix, target.recordings, full.classes, task.target)
+    known, reference = np.isin(target.recording, list(codes)), np.full(len(target), UNKNOWN)
+    for number, code in codes.items():
+        reference[target.recording == number] = code
+    if not known.all():  # or nothing would be left to evaluate with
+        train, test = np.union1d(train, np.flatnonzero(known)), test[~known[test]]
+    train = np.random.default_rng([seed, 4]).permutation(np.sort(train))
     reference = reference if mix.reference else _not_known()
     return replace(full, target_train=train, target_test=test, reference=reference)
 
@@ -370,13 +318,6 @@ def _with_fewer(split: SplitTask, mix: Mix, random: np.random.Generator) -> Spli
     order = recording_number[split.target_order[drawn[split.target_order]]]
     target = of_recordings(split.target, drawn.tolist())
     return replace(split, target=target, target_train=train, target_test=test, target_order=order)
-
-
-def _stretch(members: Integers, share: float, random: np.random.Generator) -> Integers:
-    """One stretch of these, placed at random; at least two where there are as many."""
-    size = min(len(members), max(2, round(share * len(members))))
-    first = int(random.integers(len(members) - size + 1))
-    return members[first : first + size]
 
 
 def references(mix: Mix, recordings: Sequence[RecordingInfo], classes: tuple[str, ...], domain: str) -> dict[int, int]:

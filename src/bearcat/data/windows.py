@@ -1,27 +1,19 @@
-"""Recordings → the windows a network is given, kept on disk, memory-mapped; and how windows are split into parts.
+"""Recordings → the windows a network is given; and how windows are split into parts.
 
-A cache entry is named by a hash of its files' content, of every setting that shapes the windows and of the code of an
-input or reader that is a user's own. Its files appear whole, so processes can share a cache; an entry that cannot be
-read is built again.
-
->>> windows = prepare(recordings, Preparation(input="frequency"))
->>> windows = cached_windows(catalogue.only(["load0"]), Preparation(), cache_folder())
+>>> windows = prepare(load(catalogue, ["load0"]), Preparation(input="frequency"))
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.datasets import Catalogue, content_digest, grouped, load
+from bearcat.data.datasets import Catalogue, content_digest, grouped
 from bearcat.data.inputs import Preparation, find_input
 from bearcat.data.recording import (
     Floats,
@@ -37,18 +29,15 @@ from bearcat.data.recording import (
 )
 from bearcat.data.signals import reading
 from bearcat.errors import InputError
-from bearcat.settings import from_plain, to_plain
-from bearcat.storage import digest_json, drafted, row_identity, source_hash, write_atomically
+from bearcat.storage import digest_json, source_hash
 
 # Windows worked on at once: about a recording of the paper; smaller chunks make the threads wait for each other. And
 # samples, which bound the memory where windows are long.
 CHUNK, CHUNK_SAMPLES = 256, 1 << 20
-SCHEMES = ("window", "block", "recording", "specimen")
+SCHEMES = ("window", "block", "recording", "specimen")  # the first is the paper's (docs/protocol.md)
 TEST_SHARE = 0.2  # of windows, recordings or names: held out for testing
 GAP = 1  # windows left out on each side of a test block, beyond those that share its samples
 Recordings = Sequence[RecordingInfo]
-VERSION = 8  # of the cache's layout and of what `prepare` computes: raise it when either changes
-ARRAYS = ("windows", "shapes")  # prepared values, and the spectral shapes of the samples
 
 
 def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Windows:
@@ -71,36 +60,19 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
         except InputError as error:
             raise InputError(f"{recording.origin}: {error}", error.field) from error
     parts = [cut(recording, length, preparation.step) for recording in recordings]
-    counts = [len(part) for part in parts]
-    values = np.empty((sum(counts), 1, kind.points(length)), dtype=np.float32)
-    bands = spectral_shape(np.zeros((1, 1, length), dtype=np.float32)).shape[1]
-    shapes = np.empty((sum(counts), bands), dtype=np.float32)
-    ends, workers = np.cumsum(counts), min(8, os.cpu_count() or 1)
-    size = max(1, min(CHUNK, CHUNK_SAMPLES // length))
+    counts, size = [len(part) for part in parts], max(1, min(CHUNK, CHUNK_SAMPLES // length))
 
-    def work(first: int) -> None:  # numpy lets go of the interpreter, so threads help
-        for number in range(first, len(parts), workers):
-            recording, part, first_row = recordings[number], parts[number], ends[number] - counts[number]
-            for start in range(0, len(part), size):
-                chunk = part[start : start + size]
-                rows = slice(first_row + start, first_row + start + len(chunk))
-                values[rows] = kind.transform(chunk, recording.rate, recording.rpm, recording.bearing)
-                shapes[rows] = spectral_shape(chunk)
+    def transformed(recording: Recording, part: Floats) -> list[tuple[Floats, Floats]]:
+        chunks = (part[start : start + size] for start in range(0, len(part), size))
+        metadata = recording.rate, recording.rpm, recording.bearing
+        return [(kind.transform(chunk, *metadata), spectral_shape(chunk)) for chunk in chunks]
 
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(work, range(workers)))
-    return _assemble(values, shapes, counts, preparation, [recording.info() for recording in recordings])
-
-
-def _assemble(
-    values: Floats, shapes: Floats, counts: Sequence[int], preparation: Preparation, recordings: Sequence[RecordingInfo]
-) -> Windows:
-    """Windows out of prepared values that stand in the order of their recordings, so many of each."""
-    counted = np.asarray(counts, dtype=np.int64)
-    first = np.repeat(np.cumsum(counted) - counted, counted)
-    recording = np.repeat(np.arange(len(counted), dtype=np.int64), counted)
-    start = (np.arange(len(values), dtype=np.int64) - first) * preparation.step
-    return Windows(values, recording, start, preparation.length, tuple(recordings), shapes)
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # numpy lets go of the interpreter, so threads help
+        chunks = [chunk for chunks in pool.map(transformed, recordings, parts) for chunk in chunks]
+    values, shapes = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
+    number = np.repeat(np.arange(len(counts)), counts)
+    start = np.concatenate([np.arange(count) * preparation.step for count in counts])
+    return Windows(values, number, start, length, tuple(recording.info() for recording in recordings), shapes)
 
 
 def different_rates(rates: Mapping[float | None, str]) -> str | None:
@@ -110,35 +82,6 @@ def different_rates(rates: Mapping[float | None, str]) -> str | None:
     listed = ", ".join(f"{who}: {'unknown' if rate is None else f'{rate:g} Hz'}" for rate, who in rates.items())
     lowest = min(rate for rate in rates if rate is not None)
     return f"the recordings have different sampling rates ({listed}); bring them to one with --rate {lowest:g}"
-
-
-def cached_windows(catalogue: Catalogue, preparation: Preparation, cache: Path) -> Windows:
-    """The prepared windows of everything in this catalogue; stored where there is room, if they are not there yet.
-
-    >>> catalogue = Simulated(seconds=1.0, faults=("outer",)).catalogue().only(["0"])
-    >>> len(cached_windows(catalogue, Preparation(length=1000), Path("cache")))
-    64
-    """
-    catalogue.check()
-    code = row_identity(find_input(preparation.input))
-    folder = cache / "windows" / digest_json([VERSION, code, asdict(preparation), fingerprint(catalogue)])
-    if (cached := _open(folder, preparation)) is not None:
-        return cached
-    windows = prepare(load(catalogue), preparation)
-    with suppress(OSError):
-        _store(folder, windows)
-    return _open(folder, preparation) or windows
-
-
-def metadata(catalogue: Catalogue, cache: Path) -> list[tuple[RecordingInfo, int]]:
-    """What is known of every recording in this catalogue, with the number of its samples; kept, so it is read once."""
-    file = cache / "metadata" / digest_json([VERSION, fingerprint(catalogue)])
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return [(from_plain(RecordingInfo, info), int(samples)) for info, samples in json.loads(file.read_bytes())]
-    infos = [(recording.info(), recording.signal.size) for recording in load(catalogue)]
-    with suppress(OSError):
-        write_atomically(file, json.dumps([[to_plain(info), samples] for info, samples in infos]).encode())
-    return infos
 
 
 def fingerprint(catalogue: Catalogue) -> str:
@@ -153,27 +96,6 @@ def fingerprint(catalogue: Catalogue) -> str:
         entries.append([entry.domain, entry.label, entry.origin, entry.identity, content.get(entry.file), *code])
     missing = (*catalogue.problems, *catalogue.left_out)
     return digest_json([entries, sorted(problem.origin for problem in missing)])
-
-
-def _open(folder: Path, preparation: Preparation) -> Windows | None:
-    """The entry at this place, or None if there is none that can be read."""
-    try:
-        index = json.loads((folder / "index.json").read_bytes())
-        arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS}
-        recordings = [from_plain(RecordingInfo, recording) for recording in index["recordings"]]
-        return _assemble(arrays["windows"], arrays["shapes"], index["counts"], preparation, recordings)
-    except (OSError, EOFError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _store(folder: Path, windows: Windows) -> None:
-    """Writes an entry, or writes a damaged one anew; it counts from its index on, which is written last."""
-    for name, array in zip(ARRAYS, (windows.values, windows.shapes), strict=True):
-        with drafted(folder / f"{name}.npy") as draft, draft.open("wb") as file:
-            np.save(file, np.asarray(array), allow_pickle=False)
-    counts = np.bincount(windows.recording, minlength=len(windows.recordings)).tolist()
-    recordings = [to_plain(recording) for recording in windows.recordings]
-    write_atomically(folder / "index.json", json.dumps({"counts": counts, "recordings": recordings}).encode())
 
 
 # Splits. A model may recognise a specimen, one physical bearing, in the place of its fault (docs/protocol.md).
@@ -207,11 +129,9 @@ def parts_by_scheme(
     return random.permutation(np.flatnonzero(train)), random.permutation(np.flatnonzero(test))
 
 
-def parts_by_specimen(source: Windows, random: np.random.Generator) -> tuple[Integers, Integers, list[str]]:
-    """Indices as of `parts_by_scheme`, with no specimen on both sides; and the classes that are divided.
-
-    Of a class with fewer than three none can be spared from learning: it is divided by recordings, or by a block of
-    its only recording.
+def parts_by_specimen(source: Windows, random: np.random.Generator) -> tuple[Integers, Integers]:
+    """Indices as of `parts_by_scheme`, with no specimen on both sides. Of a class with fewer than three none can be
+    spared from learning: it is divided by recordings, or by a block of its only recording.
     """
     infos = source.recordings
     names = [str(info.specimen) for info in infos]
@@ -219,16 +139,16 @@ def parts_by_specimen(source: Windows, random: np.random.Generator) -> tuple[Int
     of_class = {label: {names[number] for number in members} for label, members in classes.items()}
     tested = names_to_test(of_class, TEST_SHARE, random, keep=2)
     test = np.array([name in tested for name in names])
-    divided = {label: members for label, members in classes.items() if not test[members].any()}
-    for members in divided.values():
+    divided = [members for members in classes.values() if not test[members].any()]
+    for members in divided:
         test[random.permutation(members)[: min(max(1, round(TEST_SHARE * len(members))), len(members) - 1)]] = True
     in_test = test[source.recording]
     in_train = ~in_test
-    if alone := [number for members in divided.values() for number in members if len(members) == 1]:
+    if alone := [number for members in divided for number in members if len(members) == 1]:
         single = np.isin(np.arange(len(infos)), alone)
         in_single = single[source.recording]
         in_train[in_single], in_test[in_single] = _blocks(of_recordings(source, single.tolist()), random)
-    return random.permutation(np.flatnonzero(in_train)), random.permutation(np.flatnonzero(in_test)), list(divided)
+    return random.permutation(np.flatnonzero(in_train)), random.permutation(np.flatnonzero(in_test))
 
 
 def keep_apart(

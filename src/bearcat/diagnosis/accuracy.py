@@ -114,7 +114,7 @@ def window_agreement(target: Target) -> float:
 
 
 def estimates(
-    right: Booleans, labels: Integers, target: Target, familiarity: Mapping[str, Any], finite: bool,
+    right: Booleans, labels: Integers, target: Target, finite: bool,
     one_class: str | None, calibrated: bool, names: Sequence[str], shown: Floats, shift: str,
 ) -> tuple[dict[str, Any], ModelEvidence]:  # fmt: skip
     """A record's `estimates`, and the evidence for the decision.
@@ -127,9 +127,8 @@ def estimates(
     usual = expected_range(accuracy, united, shift)
     expected = careful(usual, shift) if usual is not None and target.checks else usual
     plain: dict[str, Any] = without_nan({
-        "mean_confidence": float(np.exp(shown.max(axis=1)).mean()),
-        "accuracy": accuracy, "window_agreement": united,
-        "expected": expected and asdict(expected), "familiarity": dict(familiarity),
+        "mean_confidence": float(np.exp(shown.max(axis=1)).mean()), "accuracy": accuracy, "window_agreement": united,
+        "expected": expected and asdict(expected),
     })  # fmt: skip
     classes = np.unique(labels)
     share = float(np.mean([right[labels == code].mean() for code in classes]))  # classes count alike
@@ -279,7 +278,7 @@ def representations(values: NDArray[Any], shapes: NDArray[Any], kind: str) -> di
         return made | {"spectrum": plain, "log-spectrum": np.log(plain + 0.01 * level + 1e-12)}
     made["input"] = values
     if isinstance(input_kind, Physics):
-        ends = np.cumsum([part.points for part in input_kind.parts.values()])
+        ends = np.cumsum(list(input_kind.parts.values()))
         parts = zip(input_kind.parts, np.split(values, ends[:-1], axis=2), strict=True)
         made |= {name: values for name, values in parts if name != "octave-spectrum"}
     return made

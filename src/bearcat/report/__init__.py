@@ -70,17 +70,10 @@ class Result:
         value: float | None = getattr(getattr(self.record.scores, domain), name, None)
         return value
 
-    @property
-    def saved(self) -> Result:
-        """The run that trained the model in this run's folder: itself, or the unadapted one beside it."""
-        folder = "." if self.record.saved is None else self.record.saved.folder
-        return self if folder == "." else read_result(self.folder / folder)
-
     @cached_property
     def beside(self) -> list[Result]:
-        """Finished runs for comparison in this run's folder, in the order of RECIPES."""
-        names = ordered_names(path.parent.name[len(BESIDE) :] for path in self.folder.glob(f"{BESIDE}*/{RECORD}"))
-        return [read_result(self.folder / f"{BESIDE}{name}") for name in names]
+        """Finished runs for comparison in this run's folder."""
+        return [read_result(path.parent) for path in sorted(self.folder.glob(f"{BESIDE}*/{RECORD}"))]
 
     @cached_property
     def predictions(self) -> Predictions:
@@ -100,7 +93,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Missing:
-    """A planned run without a result, and why: `kind` is "not run", "running", "failed" or "damaged"."""
+    """A planned run without a result, and why: `kind` is "missing", "running", "failed" or "damaged"."""
 
     cell: Cell
     kind: str
@@ -145,7 +138,7 @@ def ordered_names(methods: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(methods), key=lambda name: (order.index(name) if name in RECIPES else len(order), name)))
 
 
-def ordered_tasks(runs: Iterable[Result | Missing]) -> tuple[str, ...]:
+def ordered_tasks(runs: Iterable[Result]) -> tuple[str, ...]:
     """The tasks of these runs: Paderborn's conditions in their order, others with numbers sorted by size."""
 
     def key(task: str) -> str:
@@ -173,10 +166,10 @@ TROUBLES: tuple[tuple[str, Callable[[Record], Any], str], ...] = (
      "the loss turned NaN or infinite and training was stopped; the numbers are meaningless"),
     ("Collapsed", lambda record: record.collapsed,
      "every target window is given the same class: an ECE near zero is no merit there"),
-    ("Temperature at its bound", lambda record: record.at_bound,
-     "the temperature ended at its bound: the source gives calibration too little to go by"),
     ("Classes never predicted", lambda record: not record.collapsed and record.never_predicted,
      "some class is never predicted on the target"),
+    ("Temperature at its bound", lambda record: record.at_bound,
+     "the temperature ended at its bound: the source gives calibration too little to go by"),
     ("Bearings", lambda record: record.specimens and record.shift in SENTENCES,
      "bearings of the target are those of the source, or nobody named them: other bearings are not tested"),
     ("No labels", lambda record: record.scores.target is None, "the target has no labels, so nothing could be scored"),
@@ -200,26 +193,26 @@ def caveats(results: Sequence[Result], missing: Sequence[Missing]) -> list[Cavea
                 Caveat(kind, f"In {len(runs)} of {count(len(results), 'run')} {text} ({counted}).",
                        tuple(str(run.cell) for run in runs) if len(runs) < len(results) else ())
             )  # fmt: skip
-    if len(results) > 1 and len({result.cell.seed for result in results}) == 1:
-        warnings.append(Caveat("One seed", "Every run has the same seed: differences between methods may be chance."))
     return warnings
 
 
 def data_sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """Windows, their numbers and the epochs, as ranges where runs differ; nothing without runs."""
+    """What was learnt from, as ranges where runs differ; nothing without runs."""
     if not results:
         return ()
 
-    def every(name: str) -> str:
-        values = sorted({getattr(run.record.settings, name, getattr(run.record.data, name, "")) for run in results})
-        return " to ".join(map(str, dict.fromkeys((values[0], values[-1]))))
+    def span(numbers: Sequence[int]) -> str:
+        lowest, highest = min(numbers), max(numbers)
+        return f"{lowest}" if lowest == highest else f"{lowest} to {highest}"
 
-    classes = list(dict.fromkeys(name for result in results for name in result.record.data.classes))
+    records = [result.record for result in results]
+    classes = list(dict.fromkeys(name for record in records for name in record.data.classes))
+    named = f"{count(len(classes), 'class', 'classes')} ({', '.join(classes)})"
+    source, target = ([getattr(record.data, f"{side}_train") for record in records] for side in ("source", "target"))
     data = (
-        f"Data: {results[0].cell.dataset}, {count(len(classes), 'class', 'classes')} ({', '.join(classes)}); windows of"
-        f" {every('length')} samples as {results[0].cell.input} input, split by {every('split')};"
-        f" {every('source_train')} windows of the source and {every('target_train')} of the target to learn from."
-        f" Epochs: {every('epochs')}."
+        f"Data: {results[0].cell.dataset}, {named}; {results[0].cell.input} input; {span(source)} windows of the source"
+        f" and {span(target)} of the target to learn from."
+        f" Epochs: {span([record.settings.epochs for record in records])}."
     )
-    specimens = [specimens_sentence(run.record.specimens) for run in results if run.record.specimens]
+    specimens = [specimens_sentence(record.specimens) for record in records if record.specimens]
     return data, *specimens[:1]

@@ -29,10 +29,7 @@ from bearcat.storage import check_regular, read_json, write_atomically
 
 NOTHING = "–"
 SIGNS = {"alarm": "▲", "check": "◆", "no signal": "⊘", "ok": "✓"}  # beside the colour of a status
-SCORES = {
-    "accuracy": "accuracy", "false_alarms": "false alarms", "missed_faults": "missed faults",
-    "ece_uncalibrated": "ECE before", "ece": "ECE after",
-}  # fmt: skip
+SCORES = {"accuracy": "accuracy", "ece_uncalibrated": "ECE before", "ece": "ECE after"}
 FIRST = ("decision", "recording", "diagnosis", "confidence", "why")  # columns of the list
 HIDDEN = ("fault line", "reason")  # `why` contains them
 USED = ("machine", "rpm", "bearing")  # columns that are shown if they have values
