@@ -10,10 +10,11 @@ import csv
 import io
 import json
 import os
-import signal
 import struct
+import subprocess
 import zipfile
 import zlib
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -167,19 +168,16 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, name):
 
 def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(honest, tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "MOST_BYTES", 2**22)
-    pids = set()
     for name, content in HOSTILE.items():
         with pytest.raises(InputError, match=f"^{name}: ") as raised:
             samples_of(written(tmp_path / name, content))
         assert "\n" not in str(raised.value)
         assert len(str(raised.value)) < 500
         assert isinstance(raised.value, TooLargeError) or not name.startswith("zeros"), name
-        pids |= {forking()} if formats.is_risky(tmp_path / name) else set()
-    assert len(pids) == 1, "no file ends the process that forks"
     assert np.array_equal(samples_of(honest), np.arange(400_000, dtype=np.float32))
 
 
-# The child processes.
+# The workers that read risky formats.
 
 
 def samples_of(path: Path) -> np.ndarray:
@@ -187,7 +185,7 @@ def samples_of(path: Path) -> np.ndarray:
 
 
 def read_after(action: Callable[[], None], path: Path) -> np.ndarray:
-    """The samples, where something happens while a child waits to send them."""
+    """The samples, where something happens while a worker waits to send them."""
 
     def loads(text: bytes) -> object:
         action()
@@ -203,62 +201,53 @@ def honest(tmp_path) -> Path:
     return tmp_path / "honest.mat"
 
 
-def forking() -> int:
-    """The process that forks a child for each file."""
-    return formats._forking[os.getpid()][0].pid
-
-
-def child() -> str:
-    """The number of the latest child."""
-    return Path(f"/proc/{forking()}/task/{forking()}/children").read_text().split()[-1]
+@pytest.fixture
+def workers(monkeypatch) -> list[subprocess.Popen]:
+    """Those that a test starts."""
+    started, start = [], formats._start
+    monkeypatch.setattr(formats, "_waiting", defaultdict(list))
+    monkeypatch.setattr(formats, "_start", lambda: started.append(start()) or started[-1])
+    return started
 
 
 def test_a_relative_path_is_of_the_folder_one_is_in(tmp_path, monkeypatch):
-    for name in ("here", "there"):  # the process that forks was started in the first
+    for name in ("here", "there"):  # the worker was started in the first
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
         np.savez(f"{name}.npz", x=np.arange(8.0))
         assert np.array_equal(samples_of(Path(f"{name}.npz")), np.arange(8.0))
 
 
-def test_a_child_that_is_late_ends(honest):
+def test_a_worker_that_is_late_or_killed_is_a_sentence_and_another_one_reads_the_next_file(honest, workers):
     with pytest.raises(InputError, match=r"honest\.mat"):
         read_signals(honest, honest.name, seconds=1e-6)
-    assert samples_of(honest).size == 400_000
-
-
-def kill_group() -> None:
-    os.killpg(forking(), signal.SIGKILL)
-    formats._forking[os.getpid()][0].wait()
-
-
-@pytest.mark.parametrize("kill", [lambda: os.kill(int(child()), signal.SIGKILL), kill_group])
-def test_a_process_that_was_killed_is_a_sentence_and_started_again(honest, kill):
     with pytest.raises(InputError, match=r"honest\.mat"):
-        read_after(kill, honest)
+        read_after(lambda: workers[-1].kill(), honest)
+    for _ in range(2):
+        assert samples_of(honest).size == 400_000
+    workers[-1].kill()  # while it waits
+    workers[-1].wait()
     assert samples_of(honest).size == 400_000
+    assert len(workers) == 4
 
 
-def test_a_child_writes_nothing_has_limits_and_no_secrets(honest, monkeypatch):
-    formats._forking_process()
-    formats._end(*formats._forking[os.getpid()])
+def test_a_worker_writes_nothing_has_limits_and_no_secrets(honest, workers, monkeypatch):
     monkeypatch.setenv("BEARCAT_TOKEN", "secret-of-the-server")
     files = {}
 
     def look() -> None:
-        place = Path("/proc", child())
+        place = Path("/proc", str(workers[-1].pid))
         files.update({name: (place / name).read_text() for name in ("limits", "status", "environ")})
-        files["parent"] = Path(f"/proc/{forking()}/environ").read_text()
 
     assert read_after(look, honest).size == 400_000
-    assert "secret" not in files["environ"] + files["parent"]
+    assert "secret" not in files["environ"]
     size = 1024 * int(files["status"].split("VmSize:")[1].split()[0])
     rows = {line[:26].strip(): line[26:].split()[0] for line in files["limits"].splitlines()}
     assert (rows["Max file size"], rows["Max core file size"]) == ("0", "0")
     assert int(rows["Max address space"]) < size + 2**30 + 200 * honest.stat().st_size
 
 
-def test_every_dataset_reads_risky_files_in_a_child(tmp_path):
+def test_every_dataset_reads_risky_files_in_a_worker(tmp_path):
     """As the published ones lie on disk: a file that crashes is named."""
     from bearcat.data.benches import CWRU, HITSM, Paderborn
 

@@ -141,47 +141,20 @@ def check_samples(path: Path, channel: str | None, expected: np.ndarray, rate: f
     np.testing.assert_array_equal(signals.pick(channel)[1], expected.astype(np.float32))
 
 
-def write_24_bits(path: Path, values: np.ndarray, rate: int) -> None:
-    """Whole numbers (time,) or (time, channel) as a wav file of three bytes a sample."""
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1 if values.ndim == 1 else values.shape[1])
-        file.setsampwidth(3)
-        file.setframerate(rate)
-        file.writeframes(values.astype("<i4").reshape(-1, 1).view(np.uint8)[:, :3].tobytes())
-
-
-@pytest.mark.parametrize("stored", ["u1", "<i2", "<i4", "<f4", "<f8"])
-def test_wav_files_are_read_as_scipy_reads_them_and_have_full_scale_one(tmp_path, stored):
-    values, path, kind = noise(3000).clip(-4, 4) / 5, tmp_path / "a.wav", np.dtype(stored)
-    scale = {"f": 1.0, "i": 2.0 ** (8 * kind.itemsize - 1), "u": 128.0}[kind.kind]
-    whole = (scale * values + (kind.kind == "u") * 128).astype(kind)
-    wavfile.write(path, 12_000, np.stack([whole, whole[::-1]], axis=1))
-    _, expected = wavfile.read(path)
-    expected = (expected[:, 1] - np.float32(128 * (kind.kind == "u"))) / np.float32(scale)
-    check_samples(path, "2", expected, 12_000)
-    np.testing.assert_allclose(expected[::-1], values, atol=0.01)
-
-
-def test_24_bits_are_read_from_every_kind_of_wav_file(tmp_path):
-    path = tmp_path / "a.wav"
-    values = (np.stack([noise(3000), noise(3000, 1)], axis=1) * 2**20).astype(np.int32)
-    write_24_bits(path, values, 12_000)
-    plain = path.read_bytes()
-    head, data = plain[12:36], plain[36:]
-    subformat = b"\x16\0\x18\0\3\0\0\0" + b"\1\0\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"
-    extensible = b"WAVEfmt \x28\0\0\0" + b"\xfe\xff" + head[10:] + subformat + b"LIST\3\0\0\0abc\0" + data
-    extensible = b"RIFF" + len(extensible).to_bytes(4, "little") + extensible
-    for content in (plain, extensible):
-        path.write_bytes(content)
-        check_samples(path, "2", values[:, 1] / 2**23, 12_000)
-    no_channels, many_chunks = plain[:22] + b"\0\0" + plain[24:], b"RIFF\0\0\0\0WAVE" + bytes(8) * 20_000
-    for content in (
-        plain[:-1000], extensible[:-1000], plain.replace(b"RIFF", b"RIFT"), plain.replace(b"fmt ", b"fnt "),
-        no_channels, many_chunks,
-    ):  # fmt: skip
-        path.write_bytes(content)
-        with pytest.raises(InputError, match=r"a\.wav: cannot be read"):
-            read_signals(path)
+@pytest.mark.parametrize("stored", ["u1", "<i2", "24 bits", "<i4", "<f4", "<f8"])
+def test_wav_files_have_full_scale_one(tmp_path, stored):
+    path, values = tmp_path / "a.wav", np.stack([noise(3000), noise(3000, 1)], axis=1).clip(-4, 4) / 5
+    if stored == "24 bits":
+        with wave.open(str(path), "wb") as file:
+            file.setparams((2, 3, 12_000, 0, "NONE", ""))
+            file.writeframes((values * 2**23).astype("<i4").reshape(-1, 1).view(np.uint8)[:, :3].tobytes())
+    else:
+        kind = np.dtype(stored)
+        scale = {"f": 1.0, "i": 2.0 ** (8 * kind.itemsize - 1), "u": 128.0}[kind.kind]
+        wavfile.write(path, 12_000, (scale * values + (kind.kind == "u") * 128).astype(kind))
+    signals = read_signals(path)
+    assert signals.rate == 12_000
+    np.testing.assert_allclose(signals.channels["2"], values[:, 1], atol=0.01 if stored == "u1" else 1e-4)
 
 
 @pytest.mark.parametrize(("order", "kind"), [("C", "<f4"), ("F", ">f8"), ("F", "<i2")])
