@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -150,13 +150,12 @@ def _by_worker(path: Path, origin: str, seconds: float) -> Signals:
     if worker.poll() is not None:
         _end(worker)
         worker = _start()
-    assert worker.stdin is not None
-    assert worker.stdout is not None
+    orders, answers = cast("tuple[BinaryIO, BinaryIO]", (worker.stdin, worker.stdout))
     try:
-        worker.stdin.write(json.dumps(order | {"most": min(MOST_BYTES, memory)}).encode() + b"\n")
-        worker.stdin.flush()
-        head = json.loads(worker.stdout.readline())
-        contents = {name: worker.stdout.read(size) for name, size in head["channels"].items()}
+        orders.write(json.dumps(order | {"most": min(MOST_BYTES, memory)}).encode() + b"\n")
+        orders.flush()
+        head = json.loads(answers.readline())
+        contents = {name: answers.read(size) for name, size in head["channels"].items()}
         if head["channels"] != {name: len(content) for name, content in contents.items()}:
             raise EOFError
     except (EOFError, OSError, ValueError) as error:
