@@ -97,6 +97,7 @@ def test_matlab_7_3_is_read_like_matlab_5(tmp_path):
         ("x;y;\n1,5;2;\n2,5;3;\n4,5;4;\n", ["x", "y"], None),
         ("x;y\n1,5;2;\n2,5;3;\n4,5;4;\n", ["x", "y"], None),
         ("time_ms,x\n0,1\n1,2\n2,4\n", ["x"], 1000.0),
+        ("Time,Acc.X,Acc.Y\n0,1,5\n0.1,2,6\n0.2,4,8\n", ["Acc.X", "Acc.Y"], 10.0),
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])

@@ -148,10 +148,8 @@ def from_arrays(origin: str, arrays: Mapping[str, Any], rate: float | None = Non
     rates = {name: value for name, value in numbers.items() if plain_name(name).removesuffix("hz") in RATE_NAMES}
     rates = {name: value for name, value in rates.items() if plain_name(name) != "rate"} or rates
     for name, times in list(channels.items()):
-        struct, _, last = name.rpartition(".")
-        plain, unit = clock(last)
-        alike = [samples for other, samples in channels.items() if other.rpartition(".")[0] == struct]
-        same_size = sum(samples.size == times.size for samples in alike)
+        plain, unit = clock(name.rpartition(".")[2])
+        same_size = sum(samples.size == times.size for samples in channels.values())
         if plain in TIME_NAMES and times.size > 2 and same_size > 1:
             rates[name] = rate_of(origin, name, times.astype(np.float64) * unit)
             del channels[name]
@@ -218,10 +216,7 @@ def read_mat(file: BinaryIO, origin: str) -> Signals:
         warnings.simplefilter("ignore")  # such as a variable stored twice, of which the last one counts
         variables: dict[str, Any] = loadmat(file, struct_as_record=False, squeeze_me=True)  # type: ignore[arg-type]
     variables = {name: value for name, value in variables.items() if not name.startswith("__")}
-    plain = {name: value for name, value in variables.items() if type(value).__name__ != "MatlabOpaque"}
-    if variables and not plain:
-        raise InputError(f"{origin}: holds a table or an object of MATLAB alone; save its columns as variables")
-    return from_arrays(origin, dict(_flat(origin, "", plain)))
+    return from_arrays(origin, dict(_flat(origin, "", variables)))
 
 
 def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Samples]]:
@@ -313,10 +308,12 @@ def read_text(file: BinaryIO, origin: str) -> Signals:
         values = parse(delimiter.join(cell.strip(' "\n') or "nan" for cell in row) for row in split)
     above = [row.split(delimiter) if columns > 1 else [row] for row in lines[max(start - 2, 0) : start]]
     head = dict(zip(_header(above, values.shape[1]), values.T, strict=True))
-    times_name, rate = _clock_of(origin, head)
-    left_out = {name for name, column in head.items() if len(head) > 1 and _counts_samples(name, column)}
-    names = [name for name in head if name not in left_out | {times_name} and len(values) > 1]
-    return Signals(origin, {name: head[name] for name in names}, rate)
+    if len(head) > 1 and len(values) > 2:
+        head = {name: column for name, column in head.items() if not _counts_samples(name, column)}
+        steps = np.diff(head.get("1", np.zeros(3))[:STRETCH])
+        if steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0):  # times without a name
+            head["time"] = head.pop("1")
+    return from_arrays(origin, head)
 
 
 def decoded(content: bytes) -> str:
@@ -331,19 +328,7 @@ def decoded(content: bytes) -> str:
 
 def _counts_samples(name: str, column: Samples) -> bool:
     """Whether a column holds the numbers of the samples."""
-    return clock(name)[0] in INDEX_NAMES | {"1"} and column.size > 2 and bool((np.diff(column) == 1).all())
-
-
-def _clock_of(origin: str, head: Mapping[str, Samples]) -> tuple[str, float | None]:
-    """The column of times and the rate; times without a name are in the first column."""
-    for name, column in head.items():
-        (plain, unit), steps = clock(name), np.diff(column[:STRETCH])
-        if len(head) == 1 or column.size < 3 or _counts_samples(name, column):
-            continue
-        even = plain == "1" and steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0)
-        if plain in TIME_NAMES or even:
-            return name, rate_of(origin, name, column * unit)
-    return "", None
+    return clock(name)[0] in INDEX_NAMES | {"1"} and bool((np.diff(column) == 1).all())
 
 
 def _header(rows: list[list[str]], columns: int) -> list[str]:
