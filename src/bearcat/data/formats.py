@@ -33,8 +33,7 @@ from bearcat.data.signals import (
     from_arrays,
     read_flac,
     read_mat,
-    read_npy,
-    read_npz,
+    read_numpy,
     read_text,
     read_tree,
     reading,
@@ -63,8 +62,7 @@ def read_wav(file: BinaryIO, origin: str) -> Signals:
 
 READERS: dict[str, Callable[[BinaryIO, str], Signals]] = {
     **dict.fromkeys((".csv", ".tsv", ".txt"), read_text),
-    ".npy": read_npy,
-    ".npz": read_npz,
+    **dict.fromkeys((".npy", ".npz"), read_numpy),
     ".mat": read_mat,
     ".wav": read_wav,
     **dict.fromkeys((".h5", ".hdf5"), read_tree),

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -330,7 +329,6 @@ def stretch(values: Floats, size: int) -> Floats:
     return np.interp(places, np.arange(values.size), values).astype(np.float32)
 
 
-@lru_cache(maxsize=64)
 def rate_ratio(origin: str, rate: float, new_rate: float) -> Fraction:
     """What to resample by, with a denominator of 1000 at most: 1e6 : 1e6+1 would ask for a filter of 1e7 taps."""
     if not RATIOS[0] <= new_rate / rate <= RATIOS[1]:

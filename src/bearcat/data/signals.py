@@ -8,7 +8,6 @@ reads, and a file cannot point at another one.
 
 from __future__ import annotations
 
-import io
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -96,13 +95,10 @@ def rate_of(origin: str, name: str, times: Samples) -> float:
     rates = list[float]()
     for first in range(0, times.size - 1, STRETCH):
         part = times[first : first + STRETCH + 1]
-        span = part[-1] - part[0]
-        if not np.isfinite(span) or span <= 0:
-            raise InputError(f"{origin}: the times in column '{name}' do not rise; sort them, or remove the column")
-        step = span / (part.size - 1)
+        step = (part[-1] - part[0]) / (part.size - 1)
         off = np.abs(part - part[0] - step * np.arange(part.size))
-        if not off.max() <= 1.5 * step:
-            uneven = f"the times in '{name}' are not evenly spaced (near {part[off.argmax()]:g} s)"
+        if not (step > 0 and off.max() <= 1.5 * step):
+            uneven = f"the times in '{name}' do not rise evenly (near {part[off.argmax()]:g} s)"
             raise InputError(f"{origin}: {uneven}; resample the signal, or remove the column and give the rate")
         rates.append(float(1 / step))
         if part.size > 100 and abs(rates[-1] / rates[0] - 1) > 0.01:
@@ -185,13 +181,9 @@ def _agreed(origin: str, numbers: Mapping[str, float], what: str, unit: str) -> 
     return value
 
 
-def read_npy(file: BinaryIO, origin: str) -> Signals:
-    return from_arrays(origin, {"": np.load(file, allow_pickle=False)})
-
-
-def read_npz(file: BinaryIO, origin: str) -> Signals:
-    with np.load(file, allow_pickle=False) as archive:
-        return from_arrays(origin, dict(archive))
+def read_numpy(file: BinaryIO, origin: str) -> Signals:
+    stored = np.load(file, allow_pickle=False)
+    return from_arrays(origin, {"": stored} if isinstance(stored, np.ndarray) else dict(stored))
 
 
 def read_flac(file: BinaryIO, origin: str) -> Signals:
@@ -272,15 +264,10 @@ INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 
 def read_text(file: BinaryIO, origin: str) -> Signals:
     """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, header and units."""
-    text = decoded(file.read())
-
-    def rows() -> Iterator[str]:
-        return (line for line in io.StringIO(text, newline=None) if line.strip() and line[0] not in "#%")
-
-    lines = list(islice(rows(), LONGEST_HEADER))
+    lines = [line for line in decoded(file.read()).splitlines() if line.strip() and line[0] not in "#%"]
     if not lines:
         raise InputError(f"{origin}: holds no rows; record or export it again")
-    probe = lines[min(len(lines) - 1, 50)].rstrip("\n")  # far enough below any header
+    probe = lines[min(len(lines) - 1, 50)]  # far enough below any header
     delimiter = next((sign for sign in ("\t", ";", ",") if sign in probe), None)
     decimal_comma = delimiter in ("\t", ";") and "," in probe and "." not in probe
     cells = probe.split(delimiter)
@@ -296,16 +283,16 @@ def read_text(file: BinaryIO, origin: str) -> Signals:
             return parse([row]).size > 0
         return False
 
-    start = next((number for number, row in enumerate(lines) if is_numeric(row)), None)
+    start = next((number for number, row in enumerate(lines[:LONGEST_HEADER]) if is_numeric(row)), None)
     if start is None:
         raise InputError(f"{origin}: no row holds numbers only; export plain columns of numbers, times in seconds")
     try:
-        values = parse(islice(rows(), start, None))
+        values = parse(lines[start:])
     except ValueError:  # an empty cell is a gap, as pandas writes them
         if delimiter is None:
             raise
-        split = (row.split(delimiter) for row in islice(rows(), start, None))
-        values = parse(delimiter.join(cell.strip(' "\n') or "nan" for cell in row) for row in split)
+        split = (row.split(delimiter) for row in lines[start:])
+        values = parse(delimiter.join(cell.strip(' "') or "nan" for cell in row) for row in split)
     above = [row.split(delimiter) if columns > 1 else [row] for row in lines[max(start - 2, 0) : start]]
     head = dict(zip(_header(above, values.shape[1]), values.T, strict=True))
     if len(head) > 1 and len(values) > 2:
