@@ -17,7 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -35,30 +35,6 @@ CHUNK = 2**18
 TIMEOUT = 30.0  # seconds for a connection, and without a byte
 
 Progress = Callable[[str, int, int | None], None]
-
-
-@dataclass(frozen=True)
-class Download:
-    """One file to fetch: official address, and name under the dataset's folder.
-
-    >>> Download("https://example.org/a.mat", "a.mat").name
-    'a.mat'
-    """
-
-    address: str
-    name: str
-
-
-@dataclass(frozen=True)
-class About:
-    """A dataset's title and licence, for people who consider using it.
-
-    >>> About("two pumps of our plant", licence="ours").title
-    'two pumps of our plant'
-    """
-
-    title: str
-    licence: str  # and its address
 
 
 @dataclass(frozen=True)
@@ -137,14 +113,15 @@ class Dataset(Protocol):
     """A frozen dataclass of settings that can list its recordings. The visible table of them is `DATASETS`.
 
     >>> Simulated().downloads()
-    ()
+    {}
     """
 
-    about: ClassVar[About] = About("a dataset of your own", "yours")
+    title: ClassVar[str] = "a dataset of your own"
+    licence: ClassVar[str] = "yours"  # and its address
 
-    def downloads(self) -> tuple[Download, ...]:
-        """The official files; empty where there is nothing to fetch."""
-        return ()
+    def downloads(self) -> dict[str, str]:
+        """The official address of each file below the dataset's folder; empty where there is nothing to fetch."""
+        return {}
 
     def catalogue(self) -> Catalogue: ...
 
@@ -282,25 +259,24 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     return override(kind(root=root), settings or {})  # type: ignore[call-arg]
 
 
-def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | None = None) -> list[Path]:
+def fetch(downloads: Mapping[str, str], root: Path, *, progress: Progress = lambda *_: None) -> list[Path]:
     """Downloads what is not there yet; the files, in order.
 
     `progress` is called with the name, the bytes there are and the total (None if the server does not say).
     """
-    targets = [root / download.name for download in downloads]
-    for download, target in zip(downloads, targets, strict=True):
-        if not target.exists():
-            _receive(download, target, progress or (lambda *_: None))
-    return targets
+    for name, address in downloads.items():
+        if not (root / name).exists():
+            _receive(address, root / name, partial(progress, name))
+    return [root / name for name in downloads]
 
 
-def _receive(download: Download, target: Path, progress: Progress) -> None:
+def _receive(address: str, target: Path, progress: Callable[[int, int | None], None]) -> None:
     """Downloads a whole file; InputError says why it did not arrive."""
     import http.client
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
-    address, by_hand = download.address, f"look for it in a browser, and save it as {target}"
+    by_hand = f"look for it in a browser, and save it as {target}"
     request, have = Request(address, headers={"User-Agent": "bearcat"}), 0  # noqa: S310 (of DATASETS)
     try:
         with urlopen(request, timeout=TIMEOUT) as response, drafted(target) as draft:  # noqa: S310
@@ -308,10 +284,10 @@ def _receive(download: Download, target: Path, progress: Progress) -> None:
                 raise InputError(f"{address} answered with a web page instead of the file: {by_hand}")
             total = response.length
             with draft.open("wb") as stream:
-                progress(download.name, have, total)
+                progress(have, total)
                 while chunk := response.read1(CHUNK):
                     have += stream.write(chunk)
-                    progress(download.name, have, total)
+                    progress(have, total)
             if total is not None and have < total:
                 raise InputError(f"only {have} of {total} bytes of {address} arrived: run the command again")
     except HTTPError as error:

@@ -21,7 +21,6 @@ from typing import ClassVar
 from bearcat.data.bearing import find_bearing
 from bearcat.data.datasets import (
     MANIFEST,
-    About,
     Catalogue,
     Dataset,
     Entry,
@@ -142,7 +141,7 @@ class Folder(Dataset):
     bearing: str | None = None  # as `find_bearing` reads it
     folders: tuple[str, ...] = ()  # the domains' folders below root; none: all of them
 
-    about: ClassVar[About] = About("your own recordings: ROOT/<domain>/<label>/file, or ROOT/manifest.csv", "yours")
+    title: ClassVar[str] = "your own recordings: ROOT/<domain>/<label>/file, or ROOT/manifest.csv"
 
     def __post_init__(self) -> None:
         check_range("rpm", None if isinstance(self.rpm, str) else self.rpm, field="rpm")
