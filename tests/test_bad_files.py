@@ -109,7 +109,6 @@ def packed(content: bytes) -> bytes:
     return struct.pack("<II", 15, len(content)) + content
 
 
-DEEP = {"a": {"b": {"c": {"d": {"e": {"f": {"g": {"h": {"i": LONG[:9]}}}}}}}}}
 FASTER = np.concatenate([np.arange(1200) / 12_000, 0.1 + np.arange(40_000) / 3_000])
 BAD = {  # by file, its content and words of the sentence
     "utf16.csv": (b"\xff\xfe1\x00\n\x00", "is not UTF-8 text"),
@@ -126,7 +125,7 @@ BAD = {  # by file, its content and words of the sentence
     "lie.npz": (archive(npy_of("(1000000000000,)")), "more memory|cannot be read"),
     "nan.npz": (npz(a=np.where(np.arange(LONG.size) >= 500_000, np.nan, LONG)), "the first at sample 500000"),
     "rate.npz": (npz(a=LONG[:99], fs=np.array(1e300)), "must be between"),
-    "rates.mat": (matlab(fs=100.0, sr=200.0, x=LONG[:99]), "two sampling rates"), "deep.mat": (matlab(**DEEP), "deeply"),
+    "rates.mat": (matlab(fs=100.0, sr=200.0, x=LONG[:99]), "two sampling rates"),
     "speeds.mat": (matlab(rpm=1500.0, shaft_rpm=300.0, x=LONG[:99]), "two speeds"), "note.mat": (matlab(note="none"), "no numeric"),
     "back.mat": (matlab(t=TIMES[99::-1], x=LONG[:100]), "rise"), "old.parquet": (b"PAR1", "unknown format"),
     "letter.docx": (b"hello", "unknown format"), "wav.flac": (as_wav(LONG[:999]), "FLAC"), "end.h5": (tree((2**36,)), "more memory"),
@@ -245,19 +244,6 @@ def test_a_worker_writes_nothing_has_limits_and_no_secrets(honest, workers, monk
     rows = {line[:26].strip(): line[26:].split()[0] for line in files["limits"].splitlines()}
     assert (rows["Max file size"], rows["Max core file size"]) == ("0", "0")
     assert int(rows["Max address space"]) < size + 2**30 + 200 * honest.stat().st_size
-
-
-def test_every_dataset_reads_risky_files_in_a_worker(tmp_path):
-    """As the published ones lie on disk: a file that crashes is named."""
-    from bearcat.data.benches import CWRU, HITSM, Paderborn
-
-    (tmp_path / "mfs").mkdir()
-    for name in ("97.mat", "N15_M07_F10_KA04_1.mat", "mfs/IR2_600.mat"):
-        (tmp_path / name).write_bytes(CRASH)
-    for dataset in (CWRU(tmp_path), Paderborn(tmp_path), HITSM(tmp_path)):
-        (entry,) = dataset.catalogue().entries
-        with pytest.raises(InputError, match=r"\.mat: cannot be read"):
-            entry.read()
 
 
 # Folders and manifests.

@@ -19,7 +19,6 @@ from bearcat.data.choose import (
     choose,
     choose_settings,
     paper_settings,
-    survey,
     usual_channel,
 )
 from bearcat.data.inputs import Preparation, find_input
@@ -71,6 +70,12 @@ def test_a_physical_input_gets_windows_of_enough_turns_and_the_parts_its_metadat
     find_input(chosen.preparation.input).check(window, rate, rpm)
     assert ("rpm" in find_input(chosen.preparation.input).needs) == (rpm is not None)
     assert [choice.setting for choice in chosen.choices if choice.setting == "input"] == ["input"]
+
+
+def test_the_lowest_rate_counts_and_is_named():
+    chosen = choose([*ordinary()[:2], made("b", None, rate=4000.0)], TASK, Requested(), [])
+    assert chosen.preparation.rate == 4000
+    assert any("4000 Hz" in sentence for sentence in chosen.warnings)
 
 
 def test_what_is_requested_is_not_chosen():
@@ -244,19 +249,3 @@ def test_where_too_little_is_left_nothing_is_trained(tmp_path, lost, words, comm
     assert (status, (tmp_path / "out").exists()) == (2, False)
     assert words in errors.replace("\n", " ")
     assert lost[0] in errors
-
-
-def test_check_and_adapt_name_recordings_that_are_constant_or_clipped_and_take_the_lowest_rate(tmp_path):
-    for number, (domain, label) in enumerate((("a", "healthy"), ("a", "healthy"), ("a", "inner"), ("b", ""))):
-        signal = np.random.default_rng(number).standard_normal(8192)
-        signal = (np.full(8192, 0.5), signal.clip(-2, 2), signal, signal)[number]
-        (tmp_path / domain / label).mkdir(parents=True, exist_ok=True)
-        np.savez(tmp_path / domain / label / f"{number}.npz", x=signal, fs=4000 if number == 2 else 8000)
-    folder = Folder(tmp_path)
-    chosen = choose_settings(folder, folder.catalogue(), TASK, Requested())[2]
-    for sentences in (survey(folder.catalogue()).notes, chosen.warnings):
-        named = [sentence for sentence in sentences if ".npz:" in sentence]
-        assert ["0.npz: does not change" in named[0], "1.npz: is clipped" in named[1]] == [True, True]
-        assert len(named) == 2
-    assert chosen.preparation.rate == 4000
-    assert any("4000 Hz" in sentence for sentence in chosen.warnings)

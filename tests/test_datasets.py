@@ -83,14 +83,6 @@ def test_paderborn_names_what_is_missing_packed_or_wrong(tmp_path):
             entries["N15_M07_F10", bearing].read()
 
 
-def test_paderborn_refuses_settings_it_does_not_know(tmp_path):
-    for texts, sentence in (({"measurements": "x"}, "'measurements': 'x'"), ({"measurement": "1"}, "'measurements'")):
-        with pytest.raises(InputError, match=sentence):
-            open_dataset("paderborn", tmp_path, texts)
-    with pytest.raises(InputError, match=r"_KX44_1\.mat: missing"):
-        load(open_dataset("paderborn", tmp_path, {"bearings": "KX44"}).catalogue())
-
-
 def test_cwru_real_files_are_complete(real_data):
     catalogue = CWRU(root=real_data("cwru")).catalogue()
     recordings = load(catalogue)

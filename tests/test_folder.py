@@ -290,9 +290,3 @@ def test_speed_may_be_the_name_of_a_channel(tmp_path, outer, command):
         assert (status, name in problem, "--rpm" in problem) == (2, True, True)
     np.savez(tmp_path / "b.npz", turns=speed, fs=RATE)
     assert "beside" in command("diagnose", tmp_path / "b.npz", "--bearing", "6203", "--rpm", "turns")[2]
-
-
-def test_an_option_given_twice_is_an_error_that_names_it(command):
-    for words in (("--rpm", 1, "--rpm", 2), ("--trust-speed", "--trust-speed")):
-        status, _, problem = command("diagnose", "x", *words)
-        assert (status, words[0] in problem, problem.count("\n")) == (2, True, 1)

@@ -6,7 +6,7 @@ used. docs/own-data.md has the rules in words.
 >>> folder, catalogue, settings = choose_settings(folder, folder.catalogue(), task, Requested(input="time"))
 >>> [f"{choice.setting} {choice.value}" for choice in settings.choices]
 >>> survey(Folder(Path("my-recordings")).catalogue()).notes
-("600rpm/inner/3.csv: does not change (0.5 throughout); check its sensor",)
+("domain '1200rpm' has no labels: it can be a target, not a source",)
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeVar
 
-from bearcat.data.channels import MEASURED, share_at_limits, vibrations
+from bearcat.data.channels import vibrations
 from bearcat.data.datasets import Catalogue, Dataset, Entry, Problem, grouped
 from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channel
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
-from bearcat.data.recording import Floats, RecordingInfo, check_length, classes_of, count_windows, rate_ratio
+from bearcat.data.recording import RecordingInfo, check_length, classes_of, count_windows, rate_ratio
 from bearcat.data.tasks import Split, Task
-from bearcat.data.windows import choose_scheme, different_rates, metadata, specimen_counts
+from bearcat.data.windows import choose_scheme, metadata, specimen_counts
 from bearcat.errors import InputError
-from bearcat.findings import CLIPPED
 from bearcat.storage import cache_folder
 
 Result = TypeVar("Result")
@@ -45,7 +44,6 @@ class Measurement(RecordingInfo):
     """What is known of a recording before anything but its channel is chosen."""
 
     samples: int
-    oddity: str | None = None  # what a person should look at: it is constant, or clipped
 
 
 Measurements = Sequence[Measurement]
@@ -106,22 +104,17 @@ def survey(
         measured, channel = measure(catalogue, channel, problems, progress)
     except InputError as error:  # no channel can be chosen
         problems.append(Problem(error.field or "channel", str(error)))
-    alike = measured
-    if folder_entries(catalogue) or rate is not None:
-        _, alike = at_one_rate(measured, rate, problems)
+    _, alike = at_one_rate(measured, rate, problems)
     good = [item for item, _ in tried(alike, lambda item: check_length(item.origin, item.samples, SHORTEST), problems)]
     groups = grouped(good, lambda item: (item.domain, item.label or UNLABELLED))
     order = product(catalogue.domains, [*catalogue.classes, UNLABELLED])
     classes = {group: groups[group] for group in order if group in groups}
-    if sentence := different_rates({item.rate: item.domain for item in reversed(good)}):
-        problems.append(Problem("rate", sentence))
     labelled = {item.domain for item in good if item.label is not None}
     unlabelled = dict.fromkeys(item.domain for item in good if item.domain not in labelled)
     notes = [f"domain '{domain}' has no labels: it can be a target, not a source" for domain in unlabelled]
     if any(item.rate is None for item in good):
         notes.append("some files do not say their sampling rate; give it in a manifest, or with --rate")
-    notes = [*catalogue.notes, *notes, *odd_recordings(measured)]
-    return Survey(classes, (*catalogue.problems, *problems), tuple(notes), specimen_counts(good))
+    return Survey(classes, (*catalogue.problems, *problems), (*catalogue.notes, *notes), specimen_counts(good))
 
 
 def tried(
@@ -149,22 +142,7 @@ def measure(
         read = tried((entry for entry, _ in names), lambda entry: entry.with_channel(channel).read(), problems)
     else:
         read = tried(progress(catalogue.entries), lambda entry: entry.read(), problems)
-    measured = [
-        Measurement(samples=recording.signal.size, oddity=_oddity(recording.signal), **vars(recording.info()))
-        for _, recording in read
-    ]
-    return measured, channel
-
-
-def _oddity(samples: Floats) -> str | None:
-    """What is odd about the beginning of a recording (time,)."""
-    beginning = samples[:MEASURED]
-    if beginning.min() == beginning.max():
-        return f"does not change ({beginning[0]:g} throughout); check its sensor"
-    if (share := share_at_limits(beginning)) > CLIPPED:
-        stand = f"{100 * share:.2g} % of its samples stand at ±{abs(beginning).max():.4g}"
-        return f"is clipped, {stand}; record it again with a lower gain"
-    return None
+    return [Measurement(samples=recording.signal.size, **vars(recording.info())) for _, recording in read], channel
 
 
 def usual_channel(names: Sequence[Sequence[str]], requested: str | None) -> str | None:
@@ -195,11 +173,6 @@ def at_one_rate(
         return replace(recording, rate=rate, samples=math.ceil(recording.samples * ratio))
 
     return rate, [result for _, result in tried(recordings, resampled, problems)]
-
-
-def odd_recordings(recordings: Measurements) -> list[str]:
-    """A sentence for each recording that is constant or clipped."""
-    return [f"{recording.origin}: {recording.oddity}" for recording in recordings if recording.oddity is not None]
 
 
 def paper_settings(requested: Requested) -> DataSettings:
@@ -273,7 +246,7 @@ def choose(
     source = [recording for recording in measured if recording.domain in task.sources]
     classes = classes_of(source)
     recordings = [*source, *(recording for recording in measured if recording.domain == task.target)]
-    warnings = odd_recordings(recordings)
+    warnings = list[str]()
     rate, alike = at_one_rate(recordings, requested.rate, problems)
     left = {recording.origin for recording in alike}
     recorded_at = {recording.rate for recording in recordings if recording.origin in left}

@@ -223,12 +223,7 @@ def default_root(name: str) -> Path:
 
 def dataset_label(name: str) -> str:
     """A dataset's name in records; of one's own folder, the folder's name without its path."""
-    return name if name in DATASETS else _folder_of(Path(name)).resolve().name
-
-
-def _folder_of(path: Path) -> Path:
-    """The folder of recordings that a path names: itself, or that of a manifest."""
-    return path.parent if path.name == MANIFEST and path.is_file() else path
+    return name if name in DATASETS else Path(name).resolve().name
 
 
 def takes_root(name: str) -> bool:
@@ -252,7 +247,7 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     elif root is None and re.fullmatch(r"[\w-]+", name) and default_root(name).is_dir():
         root = default_root(name)  # a folder of recordings beside those of the known datasets
     elif root is None and (Path(name).exists() or "/" in name or os.sep in name):
-        root = _folder_of(Path(name))
+        root = Path(name)
     else:
         unknown = f"unknown dataset '{name}'{suggest(name, [known for known in DATASETS if known != 'folder'])}"
         raise InputError(f"{unknown} (or give the path of your own folder)")

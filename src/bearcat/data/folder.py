@@ -40,20 +40,23 @@ KEPT_BYTES = 2**29  # of decoded files that are kept to be read again
 
 
 class FileReader:
-    """Decodes files, and keeps the last one, and those before it as far as there is room."""
+    """Decodes files, and keeps them as far as there is room."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[Path, int], Signals] = {}  # by the path and the time of its last change
+        self._room = KEPT_BYTES
 
     def signals(self, row: ManifestRow) -> Signals:
         """All channels of the whole file."""
         with reading(row.origin, "a file"):
             key = row.path, row.path.stat().st_mtime_ns
-        signals = self._kept.pop(key, None) or read_signals(row.path, row.origin)
-        self._kept[key] = signals  # behind the others, of which the first goes first
-        while len(self._kept) > 1 and sum(kept.size for kept in self._kept.values()) > KEPT_BYTES:
-            del self._kept[next(iter(self._kept))]
-        return signals
+        if key not in self._kept:
+            signals = read_signals(row.path, row.origin)
+            self._room -= sum(samples.nbytes for samples in signals.channels.values())
+            if self._room < 0:
+                self._kept, self._room = {}, KEPT_BYTES
+            self._kept[key] = signals
+        return self._kept[key]
 
 
 @dataclass(frozen=True)

@@ -206,7 +206,7 @@ def _answer(order: dict[str, Any], output: BinaryIO) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
     output.write(json.dumps(answer).encode() + b"\n")
     for channel in samples:
-        output.write(channel)
+        output.write(channel.data)
     output.flush()
 
 

@@ -62,11 +62,6 @@ class Signals:
     rate: float | None
     rpm: float | None = None
 
-    @property
-    def size(self) -> int:
-        """Bytes of all channels."""
-        return sum(samples.nbytes for samples in self.channels.values())
-
     def pick(self, channel: str | None) -> tuple[str, Samples]:
         """The channel of this name; without a name, the only one there is."""
         name = chosen_channel(self.origin, self.channels, channel)
@@ -108,7 +103,6 @@ def rate_of(origin: str, name: str, times: Samples) -> float:
     return float(whole) if abs(rates[0] - whole) < 1e-4 * rates[0] else rates[0]  # whole but for the file's rounding
 
 
-DEEPEST = 8  # structs and cells inside each other
 RATE_NAMES = {  # in lower case, without signs between words and without Hz at the end
     "rate", "fs", "sr", "srate", "fsamp", "sampfreq", "samplerate", "samplefreq", "samplefrequency", "samplingrate",
     "samplingfreq", "samplingfrequency",
@@ -208,13 +202,11 @@ def read_mat(file: BinaryIO, origin: str) -> Signals:
         warnings.simplefilter("ignore")  # such as a variable stored twice, of which the last one counts
         variables: dict[str, Any] = loadmat(file, struct_as_record=False, squeeze_me=True)  # type: ignore[arg-type]
     variables = {name: value for name, value in variables.items() if not name.startswith("__")}
-    return from_arrays(origin, dict(_flat(origin, "", variables)))
+    return from_arrays(origin, dict(_flat("", variables)))
 
 
-def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Samples]]:
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Samples]]:
     """The arrays in structs and cells, as `a.b`."""
-    if depth > DEEPEST:
-        raise InputError(f"{origin}: '{name}' is nested too deeply; save the signal as a variable of its own")
     inner: Any = None
     if isinstance(value, Mapping):
         inner = value.items()
@@ -230,7 +222,7 @@ def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[
         yield name, np.asarray(value)
         return
     for key, item in inner:
-        yield from _flat(origin, ".".join(filter(None, (name, key))), item, depth + 1)
+        yield from _flat(".".join(filter(None, (name, key))), item)
 
 
 def read_tree(file: BinaryIO, origin: str) -> Signals:
