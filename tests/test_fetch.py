@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -99,10 +99,3 @@ def test_what_is_no_whole_file_is_a_sentence_and_leaves_nothing(
         fetch(site.downloads("a.mat"), tmp_path)
     assert f"{site.address}/a.mat" in str(raised.value)
     assert names(tmp_path) == set()
-
-
-def test_the_licence_is_named_until_it_is_accepted(
-    command: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    status, _, error = command("data", "fetch", "paderborn", "--root", tmp_path)
-    assert (status, "CC BY-NC 4.0" in error, "--accept-licence" in error) == (2, True, True)
