@@ -240,8 +240,6 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     kind: type[Dataset] = dataset_class(name if name in DATASETS else "folder")
     if name in DATASETS and not takes_root(name):
         return override(kind(), settings or {})
-    if name == "folder" and root is None:
-        raise InputError(f"the dataset '{name}' needs its folder; give it with --root")
     if name in DATASETS:
         root = root or default_root(name)
     elif root is None and re.fullmatch(r"[\w-]+", name) and default_root(name).is_dir():
