@@ -206,9 +206,6 @@ def choose_settings(
     problems = [*part.left_out, *(problem for problem in part.problems if problem.domain is not None)]
     measured, channel = measure(part, requested.channel, problems, progress)
     settings = choose(measured, task, requested, problems, channel)
-    if settings.preparation.rate is None and all(recording.rate is None for recording in measured):
-        unknown = "no recording states its sampling rate, so no fault lines are read; give it (--rate)"
-        settings = replace(settings, warnings=(*settings.warnings, unknown))
     catalogue = catalogue.leave_out(problems[len(part.left_out) :])
     return replace(dataset, channel=channel), with_channel(catalogue, channel), settings
 
@@ -217,7 +214,7 @@ def _check_rest(task: Task, rest: Measurements, problems: Sequence[Problem]) -> 
     """Refuses a task of which a domain, or a class of the source, has lost all recordings to problems."""
     domains = {recording.domain for recording in rest}
     labels = {recording.label for recording in rest if recording.domain in task.sources}
-    for problem in problems:
+    for problem in reversed(problems):  # what was refused last explains it
         gone = problem.domain in {*task.sources, task.target} - domains
         if gone or (problem.domain in task.sources and problem.label not in labels):
             lost = f"domain '{problem.domain}'" if gone else f"class '{problem.label}' of the source"
@@ -237,9 +234,8 @@ def choose(
     """
 
     def used(recordings: Measurements, check: Callable[[Measurement], object]) -> list[Measurement]:
-        before = len(problems)
         rest = [recording for recording, _ in tried(recordings, check, problems)]
-        _check_rest(task, rest, [*problems[before:], *problems[:before]])  # what this check refuses explains first
+        _check_rest(task, rest, problems)
         return rest
 
     _check_rest(task, measured, problems)
@@ -266,6 +262,8 @@ def choose(
     if split.scheme == "window" and stride < length:
         shared = "test windows share samples with training windows"
         warnings.append(f"windows overlap and are split at random, so {shared}: source scores are too high")
+    if rate is None:
+        warnings.append("no recording states its sampling rate, so no fault lines are read; give it (--rate)")
     if len(recorded_at) > 1 and requested.rate is None:
         warnings.append(f"recorded at different rates, so all are brought to the lowest, {rate:g} Hz")
     if single := [name for name, count in Counter(recording.label for recording in source).items() if count == 1]:
