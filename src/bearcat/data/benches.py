@@ -262,9 +262,6 @@ class AcrossMachines(Dataset):
 
 def _mapped(entry: Entry, machine: str, folder: str) -> Entry:
     """A recording of a bench, whose domain is the machine and whose label is a shared class."""
-    label, origin = SHARED[str(entry.label)], f"{folder}/{entry.origin}"
-
-    def read() -> Recording:
-        return replace(entry.read(), domain=machine, label=label, origin=origin)
-
-    return Entry(machine, label, origin, entry.file, f"across-1 {entry.domain} {entry.identity}", read)
+    new = {"domain": machine, "label": SHARED[str(entry.label)], "origin": f"{folder}/{entry.origin}"}
+    identity = f"across-1 {entry.domain} {entry.identity}"
+    return replace(entry, **new, identity=identity, read=lambda: replace(entry.read(), **new))

@@ -158,12 +158,10 @@ class Folder(Dataset):
             rows = read_manifest(manifest, problems, only)
         else:
             rows = _read_tree(root, problems, notes, self.folders)
-        duplicates = _find_duplicates(rows)
-        problems += duplicates.values()
         if not rows and not problems and only is None:
             empty = f"holds no recordings; put some into <domain>/<label>/ or list them in {MANIFEST}"
             raise InputError(f"{root}: {empty}")
-        usable = [self._complete(row) for number, row in enumerate(rows) if number not in duplicates]
+        usable = [self._complete(row) for row in _without_duplicates(rows, problems)]
         if sentence := _two_classes(usable):
             problems.append(Problem("specimen", sentence))
         reader = FileReader()
@@ -236,20 +234,22 @@ def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: S
     return rows
 
 
-def _find_duplicates(rows: Sequence[ManifestRow]) -> dict[int, Problem]:
-    """Recordings (by number) that share samples with an earlier one: the same file, content, or parts that overlap."""
-    earlier: dict[tuple[str, str | None], list[ManifestRow]] = defaultdict(list)
-    problems: dict[int, Problem] = {}
-    for number, row in enumerate(rows):
+def _without_duplicates(rows: Sequence[ManifestRow], problems: list[Problem]) -> list[ManifestRow]:
+    """The rows that share no samples with an earlier one: the same file, content, or parts that overlap."""
+    earlier, unique = defaultdict[tuple[str, str | None], list[ManifestRow]](list), list[ManifestRow]()
+    for row in rows:
         key = str(row.path)
         with suppress(OSError, InputError):  # a file that cannot be read is reported by its reader
             key = content_digest(row.path)
         for other in earlier[key, row.channel]:
             if row.start < (other.stop or math.inf) and other.start < (row.stop or math.inf):
                 sentence = f"{row.origin}: holds the same samples as {other.origin}; keep one of them"
-                problems[number] = Problem(row.origin, sentence, row.domain, row.label)
-        earlier[key, row.channel].append(row)
-    return problems
+                problems.append(Problem(row.origin, sentence, row.domain, row.label))
+                break
+        else:
+            earlier[key, row.channel].append(row)
+            unique.append(row)
+    return unique
 
 
 def _two_classes(recordings: Iterable[RecordingInfo]) -> str | None:

@@ -103,11 +103,9 @@ def read_manifest(file: Path, problems: list[Problem], only: Collection[Path] | 
     root = file.parent
     header, *table = _read_text(file) or [[]]
     header = [column.strip().lower() for column in header]
-    for column, other in (("path", "path"), ("domain", "machine")):
-        if column not in header and other not in header:
-            names = ", ".join(shown(name) for name in header) or "no column"
-            needed = f"the first row must name path and domain or machine, and has: {names:.200}"
-            raise InputError(f"{MANIFEST}: the column '{column}' is missing; {needed}")
+    if "path" not in header or not {"domain", "machine"} & set(header):
+        names = ", ".join(shown(name) for name in header) or "no column"
+        raise InputError(f"{MANIFEST}: the first row must name path and domain or machine, and has: {names:.200}")
     for column in header:
         if column and column not in COLUMNS:
             raise InputError(f"{MANIFEST}: unknown column '{shown(column)}'{suggest(column, COLUMNS)}")
