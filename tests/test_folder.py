@@ -272,7 +272,7 @@ def test_speed_and_bearing_fill_what_a_manifest_leaves_empty(tmp_path, outer, co
     listed, silent = json.loads(output)["recordings"]
     assert (listed["physics"]["rpm"], silent["physics"]["rpm"]) == (1965, 1500)
     assert silent["state"] == "outer race" != listed["state"]
-    assert re.search(r"full\.wav.*1965 rpm.*1500 rpm", notes)
+    assert re.search(r"full\.wav.*1965.*1500", notes)
     assert "silent.wav" not in notes
     assert listed["recording"] == str(tmp_path / "full.wav"), "a path that leads there"
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
 from bearcat.data.bearing import BEARINGS
@@ -262,6 +262,6 @@ class AcrossMachines(Dataset):
 
 def _mapped(entry: Entry, machine: str, folder: str) -> Entry:
     """A recording of a bench, whose domain is the machine and whose label is a shared class."""
-    new = {"domain": machine, "label": SHARED[str(entry.label)], "origin": f"{folder}/{entry.origin}"}
+    new: dict[str, Any] = {"domain": machine, "label": SHARED[str(entry.label)], "origin": f"{folder}/{entry.origin}"}
     identity = f"across-1 {entry.domain} {entry.identity}"
     return replace(entry, **new, identity=identity, read=lambda: replace(entry.read(), **new))
