@@ -31,7 +31,7 @@ from bearcat.adaptation import RunSpec, make_recipe
 from bearcat.adaptation.run import run_stack
 from bearcat.cat import Temperature, ece
 from bearcat.data.benches import BENCHES
-from bearcat.data.datasets import About, Catalogue, Dataset, Download, Entry
+from bearcat.data.datasets import Catalogue, Dataset, Entry
 from bearcat.data.inputs import Preparation, find_input
 from bearcat.data.recording import Recording, resample
 from bearcat.data.tasks import Task
@@ -61,11 +61,7 @@ class Known(Dataset):
 
     number: int  # of the list in `lists`
 
-    about: ClassVar[About] = About("test benches and simulated machines", "see the benches")
     lists: ClassVar[list[Sequence[Recording]]] = []
-
-    def downloads(self) -> tuple[Download, ...]:
-        return ()
 
     def catalogue(self) -> Catalogue:
         entries = []

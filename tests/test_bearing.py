@@ -36,10 +36,13 @@ def test_every_row_of_the_table_is_a_bearing_that_can_exist_and_says_its_source(
     assert counts[False] > 450  # published, not estimated
 
 
-def test_orders_of_a_data_sheet_are_a_bearing():
+def test_numbers_and_orders_of_a_data_sheet_are_a_bearing_and_how_it_is_printed():
     sheet, known = find_bearing("bpfo=3.5848,bpfi=5.4152,bsf=2.3568"), BEARINGS["6205"]
+    numbers = find_bearing("balls=9, ball=7.94, pitch=39.04, angle=15")
     assert sheet.orders() == pytest.approx(known.orders(), rel=1e-3)
-    assert find_bearing(str(sheet)) == sheet
+    assert numbers == Bearing(9, 7.94, 39.04, 15.0)
+    for bearing in (sheet, numbers, known):
+        assert find_bearing(str(bearing)) == bearing
     angled = Bearing(12, 25.4, 110.0, 40.0).orders()
     text = ",".join(f"{name.lower()}={order:.5f}" for name, order in angled.items() if name != "FTF")
     assert find_bearing(text).orders() == pytest.approx(angled, rel=1e-3)
@@ -71,13 +74,6 @@ def test_the_orders_are_those_of_timkens_catalogue(designation, cage, outer, inn
 )  # fmt: skip
 def test_a_designation_is_found_with_suffixes_and_in_any_case(text, designation):
     assert find_bearing(text) == BEARINGS[designation]
-
-
-def test_numbers_describe_a_bearing_and_are_how_it_is_printed():
-    bearing = find_bearing("balls=9, ball=7.94, pitch=39.04, angle=15")
-    assert bearing == Bearing(9, 7.94, 39.04, 15.0)
-    assert find_bearing(str(bearing)) == bearing
-    assert find_bearing(str(BEARINGS["6205"])) == BEARINGS["6205"]
 
 
 @pytest.mark.parametrize(

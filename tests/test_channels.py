@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import numpy as np
 import pytest
 from scipy.io import savemat, wavfile
@@ -94,13 +92,6 @@ def test_many_lost_samples_spoil_their_own_channel_alone(tmp_path):
     with pytest.raises(InputError, match="301 of 30000 .*777"):
         many.read()
     assert good.read().signal.size == len(values)
-
-
-def test_a_file_of_several_channels_is_decoded_once(tmp_path):
-    write_csv(tmp_path / "a.csv", ["x", "y", "rpm"], noise(3, 3000))
-    with patch.object(formats, "read_channels", wraps=formats.read_channels) as decoded:
-        assert [recording.read().signal.size for recording in find_recordings(tmp_path)] == [3000, 3000]
-    assert decoded.call_count == 1
 
 
 def test_the_speed_is_offered_and_not_diagnosed(tmp_path):

@@ -29,27 +29,23 @@ def paderborn_file(name: str, order: int = 0, without: str | None = None) -> byt
     listed = np.zeros((1, len(channels)), dtype=[(field, object) for field in ("Raster", "Data", "Name", "Unit")])
     for column, (title, samples) in enumerate(channels):
         listed[0, column] = ("HostService", samples, title, "")
-    rasters = np.zeros((1, 1), dtype=[("Name", object), ("Data", object)])
-    rasters[0, 0] = ("HostService", np.arange(40.0)[None])
     buffer = io.BytesIO()
-    measurement = {"Info": {"Date": "today"}, "X": rasters, "Y": listed, "Description": {"General": "test"}}
-    scipy_io.savemat(buffer, {name: measurement}, do_compression=bool(order % 3))  # type: ignore[arg-type]
+    scipy_io.savemat(buffer, {name: {"Info": {"Date": "today"}, "Y": listed}}, do_compression=bool(order % 3))  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
-def layout(root: Path, flat: bool = False) -> Path:
-    """The dataset as people have it on disk."""
+def layout(root: Path) -> Path:
+    """The dataset as people have it on disk, half of it in one flat folder."""
     for number, (bearing, condition) in enumerate(product(PAPER, CONDITIONS)):
         name = f"{condition}_{bearing}_1"
-        folder = root if flat else root / bearing
+        folder = root if number >= 26 else root / bearing
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.mat").write_bytes(paderborn_file(name, number % 6))
     return root
 
 
-@pytest.mark.parametrize("flat", [False, True])
-def test_paderborn_is_found_however_it_lies(tmp_path, flat):
-    catalogue = Paderborn(root=layout(tmp_path / "pu", flat)).catalogue()
+def test_paderborn_is_found_however_it_lies(tmp_path):
+    catalogue = Paderborn(root=layout(tmp_path / "pu")).catalogue()
     assert (catalogue.domains, catalogue.classes, catalogue.problems) == (CONDITIONS, PAPER, ())
     recordings = load(catalogue)
     assert len(recordings) == 52
@@ -81,14 +77,6 @@ def test_paderborn_names_what_is_missing_packed_or_wrong(tmp_path):
     ]:
         with pytest.raises(InputError, match=sentence):
             entries["N15_M07_F10", bearing].read()
-
-
-def test_paderborn_refuses_settings_it_does_not_know(tmp_path):
-    for texts, sentence in (({"measurements": "x"}, "measurements 1.*'x'"), ({"measurement": "1"}, "'measurements'")):
-        with pytest.raises(InputError, match=sentence):
-            open_dataset("paderborn", tmp_path, texts)
-    with pytest.raises(InputError, match=r"_KX44_1\.mat: missing"):
-        load(open_dataset("paderborn", tmp_path, {"bearings": "KX44"}).catalogue())
 
 
 def test_cwru_real_files_are_complete(real_data):
@@ -133,20 +121,18 @@ def test_hit_sm_real_files_are_complete_and_a_missing_rig_is_fine(real_data):
     assert {(recording.rate, recording.signal.size) for recording in recordings} == {(51_200, 262_144)}
     assert {recording.rpm for recording in recordings} == {600, 900, 1200}
     assert not catalogue.problems
-    assert "rig 'self' is not there" in catalogue.notes[0]
 
 
-def test_hit_sm_accepts_the_published_folder_names_and_names_what_is_wrong(tmp_path):
-    for folder in ("SpectraQuest MFS dataset", "self"):
-        (tmp_path / folder).mkdir()
-        for state in ("Normal", "IR2", "IR5", "IR8", "OR2", "OR5", "OR8"):
-            for speed in (600, 900, 1200):
-                scipy_io.savemat(tmp_path / folder / f"{state}_{speed}.mat", {"data": NOISE[:, None]})
+def test_hit_sm_names_what_is_wrong(tmp_path):
+    for rig, state, speed in product(
+        ("mfs", "self"), ("Normal", "IR2", "IR5", "IR8", "OR2", "OR5", "OR8"), (600, 900, 1200)
+    ):
+        (tmp_path / rig).mkdir(exist_ok=True)
+        scipy_io.savemat(tmp_path / rig / f"{state}_{speed}.mat", {"data": NOISE[:, None]})
     (tmp_path / "self" / "OR5_900.mat").unlink()
     scipy_io.savemat(tmp_path / "self" / "OR8_900.mat", {"a": NOISE, "b": NOISE})
     catalogue = HITSM(root=tmp_path).catalogue()
-    assert len(catalogue.domains) == 6
-    assert len(catalogue.entries) == 41
+    assert (len(catalogue.domains), len(catalogue.entries)) == (6, 41)
     assert [problem.origin for problem in catalogue.problems] == ["self/OR5_900.mat"]
     assert len(load(catalogue, ["mfs-600"])) == 7  # a problem in one domain does not stop another
     wrong = next(entry for entry in catalogue.entries if entry.origin == "self/OR8_900.mat")
@@ -188,5 +174,5 @@ def test_an_unknown_dataset_suggests_the_nearest_and_a_missing_folder_is_named(t
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="is a file"):
         CWRU(root=tmp_path / "file").catalogue()
-    with pytest.raises(InputError, match="needs its folder"):
-        open_dataset("folder")
+    with pytest.raises(InputError, match="no such folder"):
+        open_dataset("folder").catalogue()

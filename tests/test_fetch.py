@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bearcat.data.datasets import Download, fetch
+from bearcat.data.datasets import fetch
 from bearcat.errors import InputError
 
 BODY = os.urandom(700_000)
@@ -30,8 +30,8 @@ class Behaviour:
     requests: list[str] = field(default_factory=list)
     address: str = ""
 
-    def download(self, name: str = "a.mat") -> Download:
-        return Download(f"{self.address}/{name}", name)
+    def downloads(self, *names: str) -> dict[str, str]:
+        return {name: f"{self.address}/{name}" for name in names}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -73,10 +73,8 @@ def names(folder: Path) -> set[str]:
 
 def test_files_arrive_whole_and_are_not_fetched_again(site: Behaviour, tmp_path: Path) -> None:
     seen: list[tuple[str, int, int | None]] = []
-    wanted = [site.download("mfs/a.mat"), site.download("mfs/b.mat")]
-    (first, second) = (
-        fetch(wanted[:1], tmp_path, progress=lambda *each: seen.append(each)) + fetch(wanted, tmp_path)[1:]
-    )
+    fetch(site.downloads("mfs/a.mat"), tmp_path, progress=lambda *each: seen.append(each))
+    first, second = fetch(site.downloads("mfs/a.mat", "mfs/b.mat"), tmp_path)
     assert first.read_bytes() == second.read_bytes() == BODY
     assert (seen[0], seen[-1]) == (("mfs/a.mat", 0, len(BODY)), ("mfs/a.mat", len(BODY), len(BODY)))
     assert site.requests == ["/mfs/a.mat", "/mfs/b.mat"]
@@ -98,13 +96,6 @@ def test_what_is_no_whole_file_is_a_sentence_and_leaves_nothing(
     for name, value in changes.items():
         setattr(site, name, value)
     with pytest.raises(InputError, match=words) as raised:
-        fetch([site.download()], tmp_path)
+        fetch(site.downloads("a.mat"), tmp_path)
     assert f"{site.address}/a.mat" in str(raised.value)
     assert names(tmp_path) == set()
-
-
-def test_the_licence_is_named_until_it_is_accepted(
-    command: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    status, _, error = command("data", "fetch", "paderborn", "--root", tmp_path)
-    assert (status, "CC BY-NC 4.0" in error, "--accept-licence" in error) == (2, True, True)

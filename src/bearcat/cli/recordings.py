@@ -150,9 +150,9 @@ def list_datasets() -> None:
     from bearcat.data.datasets import DATASETS, dataset_class, default_root
 
     for name in DATASETS:
-        about = dataset_class(name).about
+        dataset = dataset_class(name)
         place = {"simulated": "computed when used", "folder": "wherever you keep them"}.get(name)
-        print(f"{name}: {about.title}\n  licence: {about.licence}\n  {place or default_root(name)}")
+        print(f"{name}: {dataset.title}\n  licence: {dataset.licence}\n  {place or default_root(name)}")
 
 
 @data.command()
@@ -174,10 +174,9 @@ def fetch(
     if not downloads:
         raise InputError(f"there is nothing to fetch for '{name}'; see what is there with: bearcat data check {name}")
     if not accept_licence:
-        about = dataset.about
-        raise InputError(f"the licence of {about.title} is: {about.licence}; accept it with --accept-licence")
-    for download in cli.reading_bar("downloading")(downloads):
-        fetch_files([download], folder)
+        raise InputError(f"the licence of {dataset.title} is: {dataset.licence}; accept it with --accept-licence")
+    for file, address in cli.reading_bar("downloading")(downloads.items()):
+        fetch_files({file: address}, folder)
     print(f"{len(downloads)} files are in {folder}; check them with: bearcat data check {name} --root {folder}")
 
 

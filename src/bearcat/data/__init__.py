@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bearcat.data.bearing import BEARINGS, Bearing, find_bearing
     from bearcat.data.benches import CWRU, HITSM, AcrossMachines, Paderborn
-    from bearcat.data.datasets import DATASETS, About, Catalogue, Dataset, Download, Entry, Problem, load, open_dataset
+    from bearcat.data.datasets import DATASETS, Catalogue, Dataset, Entry, Problem, load, open_dataset
     from bearcat.data.folder import Folder
     from bearcat.data.inputs import INPUTS, Input, Preparation, find_input
     from bearcat.data.recording import Recording, Windows, resample
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from bearcat.data.windows import prepare
 
 __all__ = [
-    "BEARINGS", "CWRU", "DATASETS", "HITSM", "INPUTS", "About", "AcrossMachines", "Bearing", "Catalogue", "Dataset",
-    "Download", "Entry", "Folder", "Input", "Paderborn", "Preparation", "Problem", "Recording", "Simulated",
-    "Task", "Windows", "find_bearing", "find_input", "load", "open_dataset", "prepare", "resample", "split_task",
+    "BEARINGS", "CWRU", "DATASETS", "HITSM", "INPUTS", "AcrossMachines", "Bearing", "Catalogue", "Dataset", "Entry",
+    "Folder", "Input", "Paderborn", "Preparation", "Problem", "Recording", "Simulated", "Task", "Windows",
+    "find_bearing", "find_input", "load", "open_dataset", "prepare", "resample", "split_task",
 ]  # fmt: skip
 
 _MODULES = (  # in which these names are looked for, the cheapest first

@@ -149,10 +149,8 @@ def find_bearing(text: str) -> Bearing:
         if numbers.keys() | {"angle"} != {"balls", "ball", "pitch", "angle"} or numbers["balls"] % 1:
             raise InputError(f"does not hold the numbers of a bearing; {INSTEAD}")
         return Bearing(int(numbers["balls"]), numbers["ball"], numbers["pitch"], numbers.get("angle", 0.0))
-    except InputError as error:
-        raise InputError(f"bearing '{text}': {error}", "bearing") from error
     except ValueError as error:
-        raise InputError(f"bearing '{text}': holds something else than numbers; {INSTEAD}", "bearing") from error
+        raise InputError(f"bearing '{text}': {error}", "bearing") from error
 
 
 def _of_orders(orders: Mapping[str, float], text: str) -> Bearing:

@@ -2,7 +2,8 @@
 
 Of Paderborn the paper takes measurement 1 of the 13 really damaged bearings, one class each. The four normal recordings
 of CWRU are published at 48 kHz; they are recognised by their length and resampled to 12 kHz, so that no class can be
-recognised by its rate. Of HIT-SM a whole rig may be missing; a missing file of a rig that exists is a problem.
+recognised by its rate. Of HIT-SM a whole rig may be missing; a missing file of a rig that exists is a problem. Each
+`_read` reads the samples of what is known of a recording.
 
 >>> CWRU(root=Path("data/cwru")).catalogue().domains
 ('load0', 'load1', 'load2', 'load3')
@@ -10,27 +11,18 @@ recognised by its rate. Of HIT-SM a whole rig may be missing; a missing file of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import quote
 
 from bearcat.data.bearing import BEARINGS
-from bearcat.data.datasets import (
-    CONDITIONS,
-    About,
-    Catalogue,
-    Dataset,
-    Download,
-    Entry,
-    Problem,
-    checked_root,
-)
+from bearcat.data.datasets import CONDITIONS, Catalogue, Dataset, Entry, Problem, checked_root
 from bearcat.data.formats import read_signals
-from bearcat.data.recording import Recording, resample
+from bearcat.data.recording import Recording, RecordingInfo, resample
 from bearcat.data.signals import some_names
 from bearcat.errors import InputError
 
@@ -61,8 +53,7 @@ HIT_SM_RATE, HIT_SM_SPEEDS = 51_200.0, (600, 900, 1200)
 # Normal, then inner and outer race; the number is the angle the defect spans, in degrees.
 HIT_SM_CLASSES = ("Normal", "IR2", "IR5", "IR8", "OR2", "OR5", "OR8")
 HIT_SM_TYPES = {"No": "normal", "IR": "inner", "OR": "outer"}  # by the beginning of a class
-# The rig's short name, and the folders it may be in: as it is published, or called so.
-RIGS = {"mfs": ("SpectraQuest MFS dataset", "mfs"), "self": ("Self-built dataset", "self")}
+RIGS = {"mfs": "SpectraQuest MFS dataset", "self": "Self-built dataset"}  # as they are published
 
 SHARED = {"normal": "healthy", "inner": "inner", "outer": "outer"}  # classes of both benches, by their labels by type
 
@@ -73,23 +64,29 @@ def _files_in(root: Path, pattern: str) -> dict[str, Path]:
     return {path.name: path for path in paths if path.is_file() and not path.name.startswith(".")}
 
 
-def _present(root: Path, wanted: Iterable[Entry]) -> tuple[tuple[Entry, ...], tuple[Problem, ...]]:
-    """The entries whose files are there, and a problem for each of the others."""
-    entries, problems = list[Entry](), list[Problem]()
-    for entry in wanted:
-        if entry.file is not None and entry.file.is_file():
-            entries.append(entry)
-        else:
-            missing = f"{entry.origin}: missing in {root} ({entry.domain}, {entry.label}); fetch or copy it there"
-            problems.append(Problem(entry.origin, missing, entry.domain, entry.label))
-    return tuple(entries), tuple(problems)
+def _entry(
+    path: Path, identity: str, info: RecordingInfo, read: Callable[[Path, RecordingInfo], Recording]
+) -> Entry | Problem:
+    """The entry of a file, or the problem that it is missing."""
+    if path.is_file():
+        return Entry(info.domain, info.label, info.origin, path, identity, partial(read, path, info))
+    missing = f"{info.origin}: missing in {path.parent} ({info.domain}, {info.label}); fetch or copy it there"
+    return Problem(info.origin, missing, info.domain, info.label)
+
+
+def _catalogue(found: Iterable[Entry | Problem], classes: tuple[str, ...], notes: tuple[str, ...] = ()) -> Catalogue:
+    """The domains are those of entries and problems, in their order."""
+    listed = list(found)
+    entries = tuple(each for each in listed if isinstance(each, Entry))
+    problems = tuple(each for each in listed if isinstance(each, Problem))
+    return Catalogue(tuple(dict.fromkeys(str(each.domain) for each in listed)), classes, entries, problems, notes)
 
 
 @dataclass(frozen=True)
 class Paderborn:
     """`root` holds the files anywhere below it: in `KA04/` or in one flat folder; the archives are unpacked by hand.
 
-    >>> Paderborn(Path("data/paderborn")).about.licence
+    >>> Paderborn(Path("data/paderborn")).licence
     'CC BY-NC 4.0 (no commercial use), https://creativecommons.org/licenses/by-nc/4.0/'
     """
 
@@ -97,50 +94,45 @@ class Paderborn:
     bearings: tuple[str, ...] = PAPER  # by their codes, a class each
     measurements: tuple[int, ...] = (1,)  # of 1–20; the paper uses the first
 
-    about: ClassVar[About] = About(
-        title="Paderborn University: 4 conditions × 13 damaged bearings (of 32), 64 kHz",
-        licence="CC BY-NC 4.0 (no commercial use), https://creativecommons.org/licenses/by-nc/4.0/",
-    )  # Lessmeier et al., PHM Society European Conference 2016
+    title: ClassVar[str] = "Paderborn University: 4 conditions × 13 damaged bearings (of 32), 64 kHz"
+    licence: ClassVar[str] = "CC BY-NC 4.0 (no commercial use), https://creativecommons.org/licenses/by-nc/4.0/"
+    # Lessmeier et al., PHM Society European Conference 2016
 
-    def downloads(self) -> tuple[Download, ...]:
+    def downloads(self) -> dict[str, str]:
         base = "https://groups.uni-paderborn.de/kat/BearingDataCenter"
-        return tuple(Download(f"{base}/{bearing}.rar", f"{bearing}.rar") for bearing in self.bearings)
+        return {f"{bearing}.rar": f"{base}/{bearing}.rar" for bearing in self.bearings}
 
     def catalogue(self) -> Catalogue:
-        if not self.bearings or not self.measurements:
-            raise InputError("bearings and measurements must not be empty; leave them out for the paper's")
         root = checked_root(self.root, "paderborn")
-        files, wanted = _files_in(root, "*.mat"), list[Entry]()
+        files, found = _files_in(root, "*.mat"), list[Entry | Problem]()
         for condition, bearing, number in product(CONDITIONS, self.bearings, self.measurements):
             name = f"{condition}_{bearing}_{number}.mat"
             path = files.get(name, root / name)
-            origin = path.relative_to(root).as_posix()
-            read = partial(self._read, path, condition, bearing, origin)
-            wanted.append(Entry(condition, bearing, origin, path, f"paderborn-1 {PADERBORN_CHANNEL}", read))
+            info = RecordingInfo(
+                domain=condition, label=bearing, origin=path.relative_to(root).as_posix(), rate=PADERBORN_RATE,
+                channel=PADERBORN_CHANNEL, bearing=BEARINGS["6203"], machine="Paderborn test rig", specimen=bearing,
+                rpm=100.0 * int(condition[1:3]),  # N15: 1500 rpm
+            )  # fmt: skip
+            found.append(_entry(path, f"paderborn-1 {PADERBORN_CHANNEL}", info, self._read))
         packed = f"some archives may still be packed; unpack each in {root} with: unrar x NAME.rar"
-        notes = (packed,) if _files_in(root, "K*.rar") else ()
-        return Catalogue(CONDITIONS, self.bearings, *_present(root, wanted), notes)
+        return _catalogue(found, self.bearings, (packed,) if _files_in(root, "K*.rar") else ())
 
-    def _read(self, path: Path, condition: str, bearing: str, origin: str) -> Recording:
-        channels = read_signals(path, origin).channels
+    def _read(self, path: Path, info: RecordingInfo) -> Recording:
+        channels = read_signals(path, info.origin).channels
         # A struct called as the file was first, whose Y lists structs with Name and Data.
         names = [name for name in channels if name.endswith(f".Y.{PADERBORN_CHANNEL}.Data")]
         if len(names) != 1:
             listed = some_names(channels)
-            raise InputError(f"{origin}: has no '{PADERBORN_CHANNEL}', only {listed}; is it a file of this set?")
-        return Recording(
-            signal=channels[names[0]], rate=PADERBORN_RATE, label=bearing, domain=condition, origin=origin,
-            channel=PADERBORN_CHANNEL, bearing=BEARINGS["6203"], machine="Paderborn test rig", specimen=bearing,
-            rpm=100.0 * int(condition[1:3]),  # N15: 1500 rpm
-        )  # fmt: skip
+            raise InputError(f"{info.origin}: has no '{PADERBORN_CHANNEL}', only {listed}; is it a file of this set?")
+        return Recording(signal=channels[names[0]], **vars(info))
 
 
 @dataclass(frozen=True)
 class CWRU:
     """The settings of the dataset; `root` holds the files 97.mat … 237.mat, in any subfolder.
 
-    >>> CWRU(Path("data/cwru"), label_by="type").downloads()[0].name
-    '97.mat'
+    >>> CWRU(Path("data/cwru"), label_by="type").downloads()["97.mat"]
+    'https://engineering.case.edu/sites/default/files/97.mat'
     """
 
     root: Path
@@ -148,18 +140,18 @@ class CWRU:
     # By size of the fault with labels by type: size007, … each with the four normal recordings.
     domain_by: Literal["load", "size"] = "load"
 
-    about: ClassVar[About] = About(
-        title="Case Western Reserve University: 4 motor loads × 10 classes, 12 kHz",
-        licence="free for research; cite the Bearing Data Center, https://engineering.case.edu/bearingdatacenter",
+    title: ClassVar[str] = "Case Western Reserve University: 4 motor loads × 10 classes, 12 kHz"
+    licence: ClassVar[str] = (
+        "free for research; cite the Bearing Data Center, https://engineering.case.edu/bearingdatacenter"
     )
 
-    def downloads(self) -> tuple[Download, ...]:
+    def downloads(self) -> dict[str, str]:
         base = "https://engineering.case.edu/sites/default/files"
-        return tuple(Download(f"{base}/{number}.mat", f"{number}.mat") for number in chain(*FILES.values()))
+        return {f"{number}.mat": f"{base}/{number}.mat" for number in chain(*FILES.values())}
 
     def catalogue(self) -> Catalogue:
         root = checked_root(self.root, "cwru")
-        files, wanted = _files_in(root, "*.mat"), list[Entry]()
+        files, found = _files_in(root, "*.mat"), list[Entry | Problem]()
         recordings = [(load, load, state) for load, state in product(FILES, CWRU_CLASSES)]  # domain, load, state
         if self.domain_by == "size":
             recordings = [
@@ -170,77 +162,70 @@ class CWRU:
         for domain, load, state in recordings:
             number = FILES[load][CWRU_CLASSES.index(state)]
             path = files.get(f"{number}.mat", root / f"{number}.mat")
-            label, origin = self._label(state), path.relative_to(root).as_posix()
-            read = partial(self._read, path, number, domain, load, state, origin)
-            wanted.append(Entry(domain, label, origin, path, f"cwru-1 {number} DE", read))
-        domains = tuple(dict.fromkeys(domain for domain, _, _ in recordings))
-        return Catalogue(domains, tuple(dict.fromkeys(map(self._label, CWRU_CLASSES))), *_present(root, wanted))
+            info = RecordingInfo(
+                domain=domain, label=self._label(state), origin=path.relative_to(root).as_posix(), channel="DE",
+                rpm=LOAD_SPEEDS[load], bearing=BEARING, machine="CWRU test rig", specimen=f"cwru {state}",
+            )  # fmt: skip
+            found.append(_entry(path, f"cwru-1 {number} DE", info, partial(self._read, number, state)))
+        return _catalogue(found, tuple(dict.fromkeys(map(self._label, CWRU_CLASSES))))
 
     def _label(self, state: str) -> str:
         return state if (self.label_by, self.domain_by) == ("size", "load") else state.partition("-")[0]
 
-    def _read(self, path: Path, number: int, domain: str, load: str, state: str, origin: str) -> Recording:
-        variable, signals = f"X{number:03d}_DE_time", read_signals(path, origin)
+    @staticmethod
+    def _read(number: int, state: str, path: Path, info: RecordingInfo) -> Recording:
+        variable, signals = f"X{number:03d}_DE_time", read_signals(path, info.origin)
         if variable not in signals.channels:
             listed = some_names(signals.channels)
-            raise InputError(f"{origin}: has no variable '{variable}', only {listed}; fetch file {number} again")
+            raise InputError(f"{info.origin}: has no variable '{variable}', only {listed}; fetch file {number} again")
         signal = signals.channels[variable]
         published = 4 * CWRU_RATE if state == "normal" and signal.size > LONGEST_AT_12_KHZ else CWRU_RATE
-        recording = Recording(
-            signal=signal, rate=published, label=self._label(state), domain=domain, channel="DE", origin=origin,
-            rpm=signals.rpm or LOAD_SPEEDS[load], bearing=BEARING, machine="CWRU test rig", specimen=f"cwru {state}",
-        )  # fmt: skip
-        return resample(recording, CWRU_RATE)
+        info = replace(info, rate=published, rpm=signals.rpm or info.rpm)
+        return resample(Recording(signal=signal, **vars(info)), CWRU_RATE)
 
 
 @dataclass(frozen=True)
 class HITSM:
     """The settings of the dataset; `root` holds a folder per rig, `mfs/` or `self/` or with the published names.
 
-    >>> HITSM(Path("data/hit-sm"), label_by="type").downloads()[0].name
+    >>> next(iter(HITSM(Path("data/hit-sm"), label_by="type").downloads()))
     'mfs/Normal_600.mat'
     """
 
     root: Path
     label_by: Literal["state", "type"] = "state"  # seven classes, or normal, inner, outer
 
-    about: ClassVar[About] = About(
-        title="HIT-SM: two rigs × 3 speeds × 7 states, 51.2 kHz",
-        licence="public, for classifying bearing faults: https://github.com/hitwzc/Bearing-datasets",
-    )  # Sensing and Measurement laboratory, Harbin Institute of Technology, doi:10.1088/1361-6501/ac7941
+    title: ClassVar[str] = "HIT-SM: two rigs × 3 speeds × 7 states, 51.2 kHz"
+    licence: ClassVar[str] = "public, for classifying bearing faults: https://github.com/hitwzc/Bearing-datasets"
+    # Sensing and Measurement laboratory, Harbin Institute of Technology, doi:10.1088/1361-6501/ac7941
 
-    def downloads(self) -> tuple[Download, ...]:
+    def downloads(self) -> dict[str, str]:
         base = "https://raw.githubusercontent.com/hitwzc/Bearing-datasets/main"
-        return tuple(
-            Download(f"{base}/{quote(folder)}/{state}_{speed}.mat", f"{rig}/{state}_{speed}.mat")
-            for (rig, (folder, _)), speed, state in product(RIGS.items(), HIT_SM_SPEEDS, HIT_SM_CLASSES)
-        )
+        return {
+            f"{rig}/{state}_{speed}.mat": f"{base}/{quote(published)}/{state}_{speed}.mat"
+            for (rig, published), speed, state in product(RIGS.items(), HIT_SM_SPEEDS, HIT_SM_CLASSES)
+        }
 
     def catalogue(self) -> Catalogue:
-        root, wanted = checked_root(self.root, "hit-sm"), list[Entry]()
-        folders = {rig: root / name for rig, names in RIGS.items() for name in names if (root / name).is_dir()}
-        if not folders:
-            names = ", ".join(name for names in RIGS.values() for name in names)
-            raise InputError(f"{root}: holds none of the folders {names}; check the path")
-        for (rig, folder), speed, state in product(folders.items(), HIT_SM_SPEEDS, HIT_SM_CLASSES):
-            path, domain, label = folder / f"{state}_{speed}.mat", f"{rig}-{speed}", self._label(state)
-            origin = path.relative_to(root).as_posix()
-            read = partial(self._read, path, rig, speed, state, origin)
-            wanted.append(Entry(domain, label, origin, path, "hit-sm-1", read))
-        domains = tuple(f"{rig}-{speed}" for rig, speed in product(folders, HIT_SM_SPEEDS))
-        absent = tuple(f"rig '{rig}' is not there; its tasks are left out" for rig in RIGS if rig not in folders)
-        classes = tuple(dict.fromkeys(map(self._label, HIT_SM_CLASSES)))
-        return Catalogue(domains, classes, *_present(root, wanted), absent)
+        root, found = checked_root(self.root, "hit-sm"), list[Entry | Problem]()
+        rigs = [rig for rig in RIGS if (root / rig).is_dir()]
+        if not rigs:
+            raise InputError(f"{root}: holds none of the folders {', '.join(RIGS)}; check the path")
+        for rig, speed, state in product(rigs, HIT_SM_SPEEDS, HIT_SM_CLASSES):
+            name = f"{rig}/{state}_{speed}.mat"
+            info = RecordingInfo(
+                domain=f"{rig}-{speed}", label=self._label(state), origin=name, rate=HIT_SM_RATE, rpm=float(speed),
+                bearing=BEARING, machine=rig, specimen=f"{rig} {state}",
+            )  # fmt: skip
+            found.append(_entry(root / name, "hit-sm-1", info, self._read))
+        return _catalogue(found, tuple(dict.fromkeys(map(self._label, HIT_SM_CLASSES))))
 
     def _label(self, state: str) -> str:
         return state if self.label_by == "state" else HIT_SM_TYPES[state[:2]]
 
-    def _read(self, path: Path, rig: str, speed: int, state: str, origin: str) -> Recording:
-        name, signal = read_signals(path, origin).pick(None)  # the only variable, called as in no other file
-        return Recording(
-            signal=signal, rate=HIT_SM_RATE, label=self._label(state), domain=f"{rig}-{speed}", channel=name,
-            origin=origin, rpm=float(speed), bearing=BEARING, machine=rig, specimen=f"{rig} {state}",
-        )  # fmt: skip
+    def _read(self, path: Path, info: RecordingInfo) -> Recording:
+        name, signal = read_signals(path, info.origin).pick(None)  # the only variable, called as in no other file
+        return Recording(signal=signal, **vars(replace(info, channel=name)))
 
 
 # A bench's domain, the dataset with the folder it lies in, and the beginning of its domains' names.
@@ -253,41 +238,30 @@ BENCHES: dict[str, tuple[type[CWRU | HITSM], str, str]] = {
 
 @dataclass(frozen=True)
 class AcrossMachines(Dataset):
-    """The settings of the dataset; `root` holds the folders cwru and hit-sm.
+    """The settings of the dataset; `root` holds the folders cwru and hit-sm, of which one may be missing.
 
-    >>> AcrossMachines(Path("data")).about.licence
+    >>> AcrossMachines(Path("data")).licence
     'those of the two datasets'
     """
 
     root: Path
 
-    about: ClassVar[About] = About(
-        title="CWRU and HIT-SM as machines of one task: healthy, inner race, outer race",
-        licence="those of the two datasets",
-    )
+    title: ClassVar[str] = "CWRU and HIT-SM as machines of one task: healthy, inner race, outer race"
+    licence: ClassVar[str] = "those of the two datasets"
 
     def catalogue(self) -> Catalogue:
-        root = checked_root(self.root)
-        entries: list[Entry] = []
-        problems: list[Problem] = []
+        root, found = checked_root(self.root), list[Entry | Problem]()
         for machine, (kind, folder, prefix) in BENCHES.items():
-            if not (root / folder).is_dir():
-                continue
-            bench = kind(root=root / folder, label_by="type").catalogue()
-            part = bench.only([domain for domain in bench.domains if domain.startswith(prefix)])
-            entries += [_mapped(entry, machine, folder) for entry in part.entries if entry.label in SHARED]
-            problems += [replace(problem, domain=machine) for problem in part.problems]
-        present = {entry.domain for entry in entries} | {problem.domain for problem in problems}
-        absent = [f"bench '{name}' is not there; its tasks are left out" for name in BENCHES if name not in present]
-        domains = tuple(machine for machine in BENCHES if machine in present)
-        return Catalogue(domains, tuple(SHARED.values()), tuple(entries), tuple(problems), tuple(absent))
+            if (root / folder).is_dir():
+                bench = kind(root=root / folder, label_by="type").catalogue()
+                part = bench.only([domain for domain in bench.domains if domain.startswith(prefix)])
+                found += [_mapped(entry, machine, folder) for entry in part.entries if entry.label in SHARED]
+                found += [replace(problem, domain=machine) for problem in part.problems]
+        return _catalogue(found, tuple(SHARED.values()))
 
 
 def _mapped(entry: Entry, machine: str, folder: str) -> Entry:
     """A recording of a bench, whose domain is the machine and whose label is a shared class."""
-    label, origin = SHARED[str(entry.label)], f"{folder}/{entry.origin}"
-
-    def read() -> Recording:
-        return replace(entry.read(), domain=machine, label=label, origin=origin)
-
-    return Entry(machine, label, origin, entry.file, f"across-1 {entry.domain} {entry.identity}", read)
+    new: dict[str, Any] = {"domain": machine, "label": SHARED[str(entry.label)], "origin": f"{folder}/{entry.origin}"}
+    identity = f"across-1 {entry.domain} {entry.identity}"
+    return replace(entry, **new, identity=identity, read=lambda: replace(entry.read(), **new))

@@ -6,7 +6,7 @@ used. docs/own-data.md has the rules in words.
 >>> folder, catalogue, settings = choose_settings(folder, folder.catalogue(), task, Requested(input="time"))
 >>> [f"{choice.setting} {choice.value}" for choice in settings.choices]
 >>> survey(Folder(Path("my-recordings")).catalogue()).notes
-("600rpm/inner/3.csv: is at 4000 Hz, while 9 others are at 8000 Hz; check how it was recorded",)
+("600rpm/inner/3.csv: does not change (0.5 throughout); check its sensor",)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channe
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
 from bearcat.data.recording import Floats, RecordingInfo, check_length, classes_of, count_windows, rate_ratio
 from bearcat.data.tasks import Task
-from bearcat.data.windows import SCHEMES, choose_scheme, different_rates, specimen_counts
+from bearcat.data.windows import SCHEMES, choose_scheme, specimen_counts
 from bearcat.errors import InputError
 from bearcat.findings import CLIPPED
 from bearcat.settings import find_name
@@ -38,9 +38,6 @@ ENOUGH_TARGET_PHYSICAL = 100  # long windows are worth more than many
 FEWEST_WINDOWS = 10  # of a class of the source, below which a test share of it says nothing
 UNEVEN = 3.0  # the largest class over the smallest, beyond which classes are balanced
 UNLABELLED = "(unlabelled)"
-FEWEST_ALIKE = 3  # recordings of one rate beside which another is odd
-MOST_ODD = 0.2  # of the recordings; more are another kind of recording, not a mistake
-LISTED = 5  # sentences about odd recordings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,15 +106,11 @@ def survey(
         measured, channel = measure(catalogue, channel, problems, progress)
     except InputError as error:  # no channel can be chosen
         problems.append(Problem(error.field or "channel", str(error)))
-    alike = measured
-    if folder_entries(catalogue) or rate is not None:
-        _, alike = at_one_rate(measured, rate, problems)
+    _, alike = at_one_rate(measured, rate, problems)
     good = [item for item, _ in tried(alike, lambda item: check_length(item.origin, item.samples, SHORTEST), problems)]
     groups = grouped(good, lambda item: (item.domain, item.label or UNLABELLED))
     order = product(catalogue.domains, [*catalogue.classes, UNLABELLED])
     classes = {group: groups[group] for group in order if group in groups}
-    if sentence := different_rates({item.rate: item.domain for item in reversed(good)}):
-        problems.append(Problem("rate", sentence))
     labelled = {item.domain for item in good if item.label is not None}
     unlabelled = dict.fromkeys(item.domain for item in good if item.domain not in labelled)
     notes = [f"domain '{domain}' has no labels: it can be a target, not a source" for domain in unlabelled]
@@ -165,9 +158,13 @@ def _oddity(samples: Floats) -> str | None:
     if beginning.min() == beginning.max():
         return f"does not change ({beginning[0]:g} throughout); check its sensor"
     if (share := share_at_limits(beginning)) > CLIPPED:
-        stand = f"{100 * share:.2g} % of its samples stand at ±{abs(beginning).max():.4g}"
-        return f"is clipped, {stand}; record it again with a lower gain"
+        return f"is clipped ({100 * share:.2g} % of its samples); record it again with a lower gain"
     return None
+
+
+def odd_recordings(recordings: Measurements) -> list[str]:
+    """A sentence for each recording that is constant or clipped."""
+    return [f"{recording.origin}: {recording.oddity}" for recording in recordings if recording.oddity is not None]
 
 
 def usual_channel(names: Sequence[Sequence[str]], requested: str | None) -> str | None:
@@ -186,10 +183,9 @@ def at_one_rate(
     recordings: Measurements, requested: float | None, problems: list[Problem]
 ) -> tuple[float | None, list[Measurement]]:
     """The rate of the windows, and the recordings as they are at it: the lowest where recordings differ, for resampling
-    up adds nothing; but an odd one decides for none.
+    up adds nothing.
     """
-    rates = [recording.rate for recording in recordings if recording.rate is not None]
-    rate = requested or _rate_of_most(recordings) or min(rates, default=None)
+    rate = requested or min((recording.rate for recording in recordings if recording.rate is not None), default=None)
 
     def resampled(recording: Measurement) -> Measurement:
         if requested is None and rate is not None and recording.rate is None:
@@ -199,28 +195,6 @@ def at_one_rate(
         return replace(recording, rate=rate, samples=math.ceil(recording.samples * ratio))
 
     return rate, [result for _, result in tried(recordings, resampled, problems)]
-
-
-def _rate_of_most(recordings: Measurements) -> float | None:
-    """The rate of all but a few odd recordings; None where there are none or many of them."""
-    rates = Counter(recording.rate for recording in recordings).most_common()
-    few = len(recordings) - sum(count for _, count in rates[:1])
-    odd = 0 < few <= max(1, MOST_ODD * len(recordings)) and rates[0][1] >= FEWEST_ALIKE
-    return rates[0][0] if odd else None
-
-
-def odd_recordings(recordings: Measurements) -> list[str]:
-    """A sentence for each recording that is constant, clipped or of another rate than the others; the first of many."""
-    usual, sentences = _rate_of_most(recordings), list[str]()
-    for recording in recordings:
-        if recording.oddity is not None:
-            sentences.append(f"{recording.origin}: {recording.oddity}")
-        if usual is not None and recording.rate != usual:
-            rate = "does not say its rate" if recording.rate is None else f"is at {recording.rate:g} Hz"
-            sentences.append(f"{recording.origin}: {rate}, while most are at {usual:g} Hz; check how it was recorded")
-    if len(sentences) > LISTED:
-        sentences = [*sentences[: LISTED - 1], f"{sentences[LISTED - 1]} (and {len(sentences) - LISTED} more odd ones)"]
-    return sentences
 
 
 def paper_settings(requested: Requested) -> DataSettings:
@@ -255,9 +229,6 @@ def choose_settings(
     problems = [*part.left_out, *(problem for problem in part.problems if problem.domain is not None)]
     measured, channel = measure(part, requested.channel, problems, progress)
     settings = choose(measured, task, requested, problems, channel)
-    if settings.preparation.rate is None and all(recording.rate is None for recording in measured):
-        unknown = "no recording states its sampling rate, so no fault lines are read; give it (--rate)"
-        settings = replace(settings, warnings=(*settings.warnings, unknown))
     catalogue = catalogue.leave_out(problems[len(part.left_out) :])
     return replace(dataset, channel=channel), with_channel(catalogue, channel), settings
 
@@ -266,7 +237,7 @@ def _check_rest(task: Task, rest: Measurements, problems: Sequence[Problem]) -> 
     """Refuses a task of which a domain, or a class of the source, has lost all recordings to problems."""
     domains = {recording.domain for recording in rest}
     labels = {recording.label for recording in rest if recording.domain in task.sources}
-    for problem in problems:
+    for problem in reversed(problems):  # what was refused last explains it
         gone = problem.domain in {*task.sources, task.target} - domains
         if gone or (problem.domain in task.sources and problem.label not in labels):
             lost = f"domain '{problem.domain}'" if gone else f"class '{problem.label}' of the source"
@@ -286,9 +257,8 @@ def choose(
     """
 
     def used(recordings: Measurements, check: Callable[[Measurement], object]) -> list[Measurement]:
-        before = len(problems)
         rest = [recording for recording, _ in tried(recordings, check, problems)]
-        _check_rest(task, rest, [*problems[before:], *problems[:before]])  # what this check refuses explains first
+        _check_rest(task, rest, problems)
         return rest
 
     _check_rest(task, measured, problems)
@@ -315,6 +285,10 @@ def choose(
     if split == "window" and stride < length:
         shared = "test windows share samples with training windows"
         warnings.append(f"windows overlap and are split at random, so {shared}: source scores are too high")
+    if rate is None:
+        warnings.append("no recording states its sampling rate, so no fault lines are read; give it (--rate)")
+    if len(recorded_at) > 1 and requested.rate is None:
+        warnings.append(f"recorded at different rates, so all are brought to the lowest, {rate:g} Hz")
     if single := [name for name, count in Counter(recording.label for recording in source).items() if count == 1]:
         warnings.append(f"known from a single recording each: {', '.join(map(str, single))}; others may look different")
     if alien := sorted({recording.label for recording in target if recording.label} - set(classes)):

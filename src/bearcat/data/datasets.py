@@ -17,7 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -35,30 +35,6 @@ CHUNK = 2**18
 TIMEOUT = 30.0  # seconds for a connection, and without a byte
 
 Progress = Callable[[str, int, int | None], None]
-
-
-@dataclass(frozen=True)
-class Download:
-    """One file to fetch: official address, and name under the dataset's folder.
-
-    >>> Download("https://example.org/a.mat", "a.mat").name
-    'a.mat'
-    """
-
-    address: str
-    name: str
-
-
-@dataclass(frozen=True)
-class About:
-    """A dataset's title and licence, for people who consider using it.
-
-    >>> About("two pumps of our plant", licence="ours").title
-    'two pumps of our plant'
-    """
-
-    title: str
-    licence: str  # and its address
 
 
 @dataclass(frozen=True)
@@ -137,14 +113,15 @@ class Dataset(Protocol):
     """A frozen dataclass of settings that can list its recordings. The visible table of them is `DATASETS`.
 
     >>> Simulated().downloads()
-    ()
+    {}
     """
 
-    about: ClassVar[About] = About("a dataset of your own", "yours")
+    title: ClassVar[str] = "a dataset of your own"
+    licence: ClassVar[str] = "yours"  # and its address
 
-    def downloads(self) -> tuple[Download, ...]:
-        """The official files; empty where there is nothing to fetch."""
-        return ()
+    def downloads(self) -> dict[str, str]:
+        """The official address of each file below the dataset's folder; empty where there is nothing to fetch."""
+        return {}
 
     def catalogue(self) -> Catalogue: ...
 
@@ -246,12 +223,7 @@ def default_root(name: str) -> Path:
 
 def dataset_label(name: str) -> str:
     """A dataset's name in records; of one's own folder, the folder's name without its path."""
-    return name if name in DATASETS else _folder_of(Path(name)).resolve().name
-
-
-def _folder_of(path: Path) -> Path:
-    """The folder of recordings that a path names: itself, or that of a manifest."""
-    return path.parent if path.name == MANIFEST and path.is_file() else path
+    return name if name in DATASETS else Path(name).resolve().name
 
 
 def takes_root(name: str) -> bool:
@@ -268,39 +240,36 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     kind: type[Dataset] = dataset_class(name if name in DATASETS else "folder")
     if name in DATASETS and not takes_root(name):
         return override(kind(), settings or {})
-    if name == "folder" and root is None:
-        raise InputError(f"the dataset '{name}' needs its folder; give it with --root")
     if name in DATASETS:
         root = root or default_root(name)
     elif root is None and re.fullmatch(r"[\w-]+", name) and default_root(name).is_dir():
         root = default_root(name)  # a folder of recordings beside those of the known datasets
     elif root is None and (Path(name).exists() or "/" in name or os.sep in name):
-        root = _folder_of(Path(name))
+        root = Path(name)
     else:
         unknown = f"unknown dataset '{name}'{suggest(name, [known for known in DATASETS if known != 'folder'])}"
         raise InputError(f"{unknown} (or give the path of your own folder)")
     return override(kind(root=root), settings or {})  # type: ignore[call-arg]
 
 
-def fetch(downloads: Sequence[Download], root: Path, *, progress: Progress | None = None) -> list[Path]:
+def fetch(downloads: Mapping[str, str], root: Path, *, progress: Progress = lambda *_: None) -> list[Path]:
     """Downloads what is not there yet; the files, in order.
 
     `progress` is called with the name, the bytes there are and the total (None if the server does not say).
     """
-    targets = [root / download.name for download in downloads]
-    for download, target in zip(downloads, targets, strict=True):
-        if not target.exists():
-            _receive(download, target, progress or (lambda *_: None))
-    return targets
+    for name, address in downloads.items():
+        if not (root / name).exists():
+            _receive(address, root / name, partial(progress, name))
+    return [root / name for name in downloads]
 
 
-def _receive(download: Download, target: Path, progress: Progress) -> None:
+def _receive(address: str, target: Path, progress: Callable[[int, int | None], None]) -> None:
     """Downloads a whole file; InputError says why it did not arrive."""
     import http.client
     from urllib.error import HTTPError
     from urllib.request import Request, urlopen
 
-    address, by_hand = download.address, f"look for it in a browser, and save it as {target}"
+    by_hand = f"look for it in a browser, and save it as {target}"
     request, have = Request(address, headers={"User-Agent": "bearcat"}), 0  # noqa: S310 (of DATASETS)
     try:
         with urlopen(request, timeout=TIMEOUT) as response, drafted(target) as draft:  # noqa: S310
@@ -308,10 +277,10 @@ def _receive(download: Download, target: Path, progress: Progress) -> None:
                 raise InputError(f"{address} answered with a web page instead of the file: {by_hand}")
             total = response.length
             with draft.open("wb") as stream:
-                progress(download.name, have, total)
+                progress(have, total)
                 while chunk := response.read1(CHUNK):
                     have += stream.write(chunk)
-                    progress(download.name, have, total)
+                    progress(have, total)
             if total is not None and have < total:
                 raise InputError(f"only {have} of {total} bytes of {address} arrived: run the command again")
     except HTTPError as error:

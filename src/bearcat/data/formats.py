@@ -1,9 +1,8 @@
-"""Files of signals by their suffix, and the child processes that read those of risky formats.
+"""Files of signals by their suffix, and the worker processes that read those of risky formats.
 
-Channels without a name are called "1", "2", … A format whose parser can be broken is read with limits of memory, time
-and file size: a process is started once and loads the libraries; for each file it forks a child that sets its limits,
-reads the file, answers through a socket and ends, so that a file can neither harm the next nor take all memory. Any
-failure is one sentence. Wav and text need no child.
+Channels without a name are called "1", "2", … A format whose parser can be broken is read by a worker with limits of
+memory, time and file size: a file can end its worker, but not us. Any failure is one sentence. Wav and text need no
+worker.
 
 >>> name, samples = read_signals(Path("monday.mat")).pick(None)
 """
@@ -11,23 +10,18 @@ failure is one sentence. Wav and text need no child.
 from __future__ import annotations
 
 import atexit
-import gc
-import importlib
 import json
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -36,10 +30,10 @@ from bearcat.data.signals import (
     Samples,
     Signals,
     TooLargeError,
+    from_arrays,
     read_flac,
     read_mat,
-    read_npy,
-    read_npz,
+    read_numpy,
     read_text,
     read_tree,
     reading,
@@ -48,57 +42,27 @@ from bearcat.errors import InputError, check_range
 from bearcat.storage import check_regular
 
 MOST_BYTES = 2**31  # of a file, and of its samples, which are held in memory
-MOST_CHUNKS = 10_000  # of a wav file, before its samples
-# Of wav files: what samples are, by the code (1 integers, 3 floats) and the bytes of a sample.
-WAV_SAMPLES = {(1, 1): "u1", (1, 2): "<i2", (1, 3): "u1", (1, 4): "<i4", (3, 4): "<f4", (3, 8): "<f8"}
 
 
 def read_wav(file: BinaryIO, origin: str) -> Signals:
-    """Integers or floats of a RIFF file. scipy's reader takes a while to load; soundfile is an extra."""
-    kind, form = struct.unpack("<4s4x4s", file.read(12))
-    if kind != b"RIFF" or form != b"WAVE":
-        raise ValueError("no RIFF header")
-    code, channels, rate, width = 0, 0, 0, 0
-    for _chunk in range(MOST_CHUNKS):
-        name, size = struct.unpack("<4sI", file.read(8))
-        start = file.tell()
-        if name == b"data":
-            break
-        if name == b"fmt ":
-            code, channels, rate, width = struct.unpack("<HHI4xH2x", file.read(16))
-            if code == 0xFFFE:  # the kind of sample is given further on
-                (code,) = struct.unpack("<8xH", file.read(10))
-        file.seek(start + size + size % 2)
-    else:
-        raise ValueError("too many chunks before its samples")
-    stored = WAV_SAMPLES.get((code, width // channels)) if channels else None
-    if stored is None or width % channels:
-        raise ValueError(f"{channels} channels in {width} bytes, of the kind {code}, are not supported")
-    content = file.read(size // width * width)
-    if len(content) < size // width * width:
-        raise EOFError("it ends before its samples do")
-    samples = np.frombuffer(content, stored).reshape(size // width, channels, -1)
-    columns = {str(number + 1): _full_scale(samples[:, number]) for number in range(channels)}
-    return Signals(origin, columns if len(samples) > 1 else {}, float(rate))
+    """Channels by their numbers, with a full scale of 1."""
+    from scipy.io import wavfile
 
-
-def _full_scale(samples: Samples) -> Samples:
-    """Samples (frame, 1), or (frame, byte) of 24 bits, as floats whose full scale is 1 (frame,)."""
-    if samples.shape[1] == 3:  # the lowest byte first
-        wide = np.zeros((len(samples), 4), dtype=np.uint8)
-        wide[:, 1:] = samples
-        samples = wide.view("<i4")
-    elif samples.dtype.kind == "u":
-        return samples[:, 0] / np.float32(128) - 1
-    if samples.dtype.kind == "i":
-        return samples[:, 0].astype(np.float32) / np.float32(2.0 ** (8 * samples.itemsize - 1))
-    return samples[:, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", wavfile.WavFileWarning)  # chunks beside the samples
+        warnings.filterwarnings("error", "Reached EOF", wavfile.WavFileWarning)  # the file ends before its samples do
+        rate, samples = wavfile.read(file)
+    if samples.dtype.kind == "u":
+        samples = samples / np.float32(128) - 1
+    elif samples.dtype.kind == "i":  # 24 bits are in the upper ones of 32
+        samples = samples.astype(np.float32) / np.float32(2.0 ** (8 * samples.itemsize - 1))
+    columns = samples.reshape(len(samples), -1).T
+    return from_arrays(origin, {str(number): column for number, column in enumerate(columns, start=1)}, float(rate))
 
 
 READERS: dict[str, Callable[[BinaryIO, str], Signals]] = {
     **dict.fromkeys((".csv", ".tsv", ".txt"), read_text),
-    ".npy": read_npy,
-    ".npz": read_npz,
+    **dict.fromkeys((".npy", ".npz"), read_numpy),
     ".mat": read_mat,
     ".wav": read_wav,
     **dict.fromkeys((".h5", ".hdf5"), read_tree),
@@ -140,25 +104,19 @@ def read_channels(path: Path | str, origin: str, most: int = MOST_BYTES) -> Sign
     return replace(signals, channels=channels)
 
 
-# Formats whose parsers can be broken, and the libraries that are loaded for them.
-RISKY = {
-    ".npy": (), ".npz": (), ".mat": ("scipy.io", "h5py"), ".h5": ("h5py",), ".hdf5": ("h5py",),
-    ".flac": ("soundfile",),
-}  # fmt: skip
-DAY = 86_400.0  # seconds; the time for a file of the user's own
-GRACE = 5.0  # seconds after its time in which a child must have ended
+# Formats whose parsers can be broken.
+RISKY = (".npy", ".npz", ".mat", ".h5", ".hdf5", ".flac")
+SECONDS = 600.0  # for one file
 LEAST_BYTES, UNPACKED = 2**30, 100  # of memory and of samples: for a file, and for each byte of it
-CPU_SECONDS = 600.0  # of computing for one file
 
-START = "import sys; descriptor, *sys.path = sys.argv[1:]; from bearcat.data.formats import work; work(int(descriptor))"
+START = "import sys; sys.path = sys.argv[1:]; from bearcat.data.formats import work; work()"
 # One thread and one pool of memory: each further one reserves address space, which is what is limited.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
-# What a process gets of our environment: no token of a server, nor any other secret.
+# What a worker gets of our environment: no token of a server, nor any other secret.
 INHERITED = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
 
-# The process that forks and the connection to it, by the process that started it: a forked one needs its own.
-_forking: dict[int, tuple[subprocess.Popen[bytes], socket.socket]] = {}
-_starting = threading.Lock()
+# Workers that wait for a file, by the process that started them: a forked one needs its own.
+_waiting = defaultdict[int, list[subprocess.Popen[bytes]]](list)
 
 
 def is_risky(path: Path) -> bool:
@@ -166,11 +124,11 @@ def is_risky(path: Path) -> bool:
     return path.suffix.lower() in RISKY
 
 
-def read_signals(path: Path, origin: str | None = None, seconds: float = DAY) -> Signals:
-    """The channels of a file; a child reads risky formats, and ends after these seconds."""
+def read_signals(path: Path, origin: str | None = None, seconds: float = SECONDS) -> Signals:
+    """The channels of a file; a worker reads risky formats, and ends after these seconds."""
     origin = origin or str(path)
     if is_risky(path) and sys.platform != "win32":
-        return _by_child(path, origin, seconds)
+        return _by_worker(path, origin, seconds)
     return read_channels(path, origin, MOST_BYTES)
 
 
@@ -182,84 +140,74 @@ def _limit(path: Path) -> int:
     return min(LEAST_BYTES + UNPACKED * size, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
 
-def _by_child(path: Path, origin: str, seconds: float) -> Signals:
-    """What a child reads. InputError where it refuses the file or died of it."""
-    order = {
-        "path": str(path.absolute()), "origin": origin, "memory": _limit(path), "most": min(MOST_BYTES, _limit(path)),
-        "seconds": max(seconds, 0.001),
-    }  # fmt: skip
-    until = time.monotonic() + seconds
-    ours, theirs = socket.socketpair()
-    with Connection(ours.detach()) as connection:  # closing it ends the child
-
-        def answer() -> bytes:
-            try:
-                if not connection.poll(max(until - time.monotonic(), 0) + GRACE):
-                    raise EOFError
-                return connection.recv_bytes(MOST_BYTES)
-            except (EOFError, OSError) as error:
-                damaged = "cannot be read (its reader broke down); the file is damaged or hostile"
-                raise InputError(f"{origin}: {damaged}") from error
-
-        with theirs, suppress(OSError):  # receiving will say what happened
-            socket.send_fds(_forking_process(), [b"."], [theirs.fileno()])
-            connection.send_bytes(json.dumps(order).encode())
-        head = json.loads(answer())
-        if "problem" in head:
-            raise (TooLargeError if head["large"] else InputError)(head["problem"])
-        channels = {name: np.frombuffer(answer(), dtype=np.float32) for name in head["names"]}
-        return Signals(origin, channels, head["rate"], head["rpm"])
+def _by_worker(path: Path, origin: str, seconds: float) -> Signals:
+    """What a worker reads. InputError where it refuses the file or ended because of it."""
+    memory, waiting = _limit(path), _waiting[os.getpid()]
+    order = {"path": str(path.absolute()), "origin": origin, "memory": memory, "seconds": max(seconds, 0.001)}
+    worker = waiting.pop() if waiting else _start()
+    if worker.poll() is not None:
+        _end(worker)
+        worker = _start()
+    orders, answers = cast("tuple[BinaryIO, BinaryIO]", (worker.stdin, worker.stdout))
+    try:
+        orders.write(json.dumps(order | {"most": min(MOST_BYTES, memory)}).encode() + b"\n")
+        orders.flush()
+        head = json.loads(answers.readline())
+        contents = {name: answers.read(size) for name, size in head["channels"].items()}
+        if head["channels"] != {name: len(content) for name, content in contents.items()}:
+            raise EOFError
+    except (EOFError, OSError, ValueError) as error:
+        _end(worker)
+        damaged = "cannot be read (its reader broke down); the file is damaged or hostile"
+        raise InputError(f"{origin}: {damaged}") from error
+    waiting.append(worker)
+    if "problem" in head:
+        raise (TooLargeError if head["large"] else InputError)(head["problem"])
+    channels = {name: np.frombuffer(content, dtype=np.float32) for name, content in contents.items()}
+    return Signals(origin, channels, head["rate"], head["rpm"])
 
 
-def _forking_process() -> socket.socket:
-    """The connection to the process that forks a child for each file, started where there is none."""
-    with _starting:
-        process, ours = _forking.get(os.getpid(), (None, None))
-        if ours is None or process is None or process.poll() is not None:
-            ours, theirs = socket.socketpair()
-            inherited = {name: value for name, value in os.environ.items() if name in INHERITED}
-            with theirs:
-                process = subprocess.Popen(  # noqa: S603 (our own interpreter, code and path)
-                    [sys.executable, "-I", "-c", START, str(theirs.fileno()), *sys.path],
-                    pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL, start_new_session=True, env=inherited | ENVIRONMENT,
-                )  # fmt: skip
-            _forking[os.getpid()] = process, ours
-            atexit.register(_end, process, ours)
-        return ours
+def _start() -> subprocess.Popen[bytes]:
+    """A worker, which ends with us."""
+    inherited = {name: value for name, value in os.environ.items() if name in INHERITED}
+    worker = subprocess.Popen(  # noqa: S603 (our own interpreter, code and path)
+        [sys.executable, "-I", "-c", START, *sys.path],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        start_new_session=True, env=inherited | ENVIRONMENT,
+    )  # fmt: skip
+    atexit.register(_end, worker)
+    return worker
 
 
-def _end(process: subprocess.Popen[bytes], connection: socket.socket) -> None:
-    """Ends a process with what it has forked."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    connection.close()
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    """Ends a worker and closes its pipes."""
+    worker.kill()
+    with suppress(OSError):  # it has not taken all of what was written
+        worker.communicate()
 
 
-# The process that forks, and its children.
+def work() -> None:
+    """Answers orders until our parent is gone."""
+    for line in sys.stdin.buffer:
+        _answer(json.loads(line), sys.stdout.buffer)
 
 
-def work(descriptor: int) -> None:
-    """Forks a child for each connection that it is handed, until its parent is gone."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for children
-    gc.disable()  # a child ends with its file; searching for cycles would copy the memory that it shares
-    parent = socket.socket(fileno=descriptor)
-    while True:
-        _, descriptors, _, _ = socket.recv_fds(parent, 1, 1)
-        if not descriptors:
-            return
-        with suppress(EOFError, OSError), Connection(descriptors[0]) as connection:
-            order = json.loads(connection.recv_bytes())
-            for module in RISKY.get(Path(order["path"]).suffix.lower(), ()):  # once, and not by each child
-                with suppress(ImportError):
-                    importlib.import_module(module)
-            if os.fork() == 0:
-                with suppress(BaseException):
-                    _limit_process(order["memory"], order["seconds"])
-                    for message in _answers(order):
-                        connection.send_bytes(message)
-                os._exit(0)
+def _answer(order: dict[str, Any], output: BinaryIO) -> None:
+    """What is known of a file, then the samples of its channels; or why it is refused."""
+    samples, answer = list[Samples](), dict[str, Any](channels={})
+    _limit_process(order["memory"], order["seconds"])
+    try:
+        signals = read_channels(order["path"], order["origin"], order["most"])
+        samples = list(signals.channels.values())
+        sizes = {name: channel.nbytes for name, channel in signals.channels.items()}
+        answer = {"rate": signals.rate, "rpm": signals.rpm, "channels": sizes}
+    except InputError as error:
+        answer |= {"problem": str(error), "large": isinstance(error, TooLargeError)}
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    output.write(json.dumps(answer).encode() + b"\n")
+    for channel in samples:
+        output.write(channel.data)
+    output.flush()
 
 
 def _limit_process(memory: int, seconds: float) -> None:
@@ -267,7 +215,6 @@ def _limit_process(memory: int, seconds: float) -> None:
     import resource
 
     signal.setitimer(signal.ITIMER_REAL, seconds)  # SIGALRM ends the process
-    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
     for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
         resource.setrlimit(kind, (0, 0))
     usage = Path("/proc/self/statm")
@@ -275,14 +222,4 @@ def _limit_process(memory: int, seconds: float) -> None:
         size = int(usage.read_text().split()[0]) * resource.getpagesize() + memory
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         size = size if hard == resource.RLIM_INFINITY else min(size, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (size, size))
-
-
-def _answers(order: dict[str, Any]) -> Iterator[bytes]:
-    """What is known of the file, then the samples of each channel; or why it is refused."""
-    try:
-        signals = read_channels(order["path"], order["origin"], order["most"])
-        yield json.dumps({"rate": signals.rate, "rpm": signals.rpm, "names": list(signals.channels)}).encode()
-        yield from (samples.tobytes() for samples in signals.channels.values())
-    except InputError as error:
-        yield json.dumps({"problem": str(error), "large": isinstance(error, TooLargeError)}).encode()
+        resource.setrlimit(resource.RLIMIT_AS, (size, hard))

@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from bearcat.data.bearing import UNKNOWN, find_bearing
 from bearcat.data.channels import Declared
 from bearcat.data.datasets import MANIFEST, Problem, inside
@@ -86,11 +88,12 @@ class ManifestRow(RecordingInfo):
         return _origin(path, self.channel, self.start, self.stop)
 
     def part(self, samples: Samples) -> Samples:
-        """The samples from `start` to `stop`."""
+        """The samples from `start` to `stop`, in the row's unit."""
         if self.start >= len(samples) or (self.stop or 0) > len(samples):
             wrong = f"start {self.start} and stop {self.stop} in the manifest do not fit its {len(samples)} samples"
             raise InputError(f"{self.origin}: {wrong}; correct them")
-        return samples[self.start : self.stop]
+        samples = samples[self.start : self.stop]
+        return samples if self.gain == 1 else samples * np.float32(self.gain)  # no copy without need
 
 
 def manifest_in(folder: Path) -> Path | None:
@@ -103,11 +106,9 @@ def read_manifest(file: Path, problems: list[Problem], only: Collection[Path] | 
     root = file.parent
     header, *table = _read_text(file) or [[]]
     header = [column.strip().lower() for column in header]
-    for column, other in (("path", "path"), ("domain", "machine")):
-        if column not in header and other not in header:
-            names = ", ".join(shown(name) for name in header) or "no column"
-            needed = f"the first row must name path and domain or machine, and has: {names:.200}"
-            raise InputError(f"{MANIFEST}: the column '{column}' is missing; {needed}")
+    if "path" not in header or not {"domain", "machine"} & set(header):
+        names = ", ".join(shown(name) for name in header) or "no column"
+        raise InputError(f"{MANIFEST}: the first row must name path and domain or machine, and has: {names:.200}")
     for column in header:
         if column and column not in COLUMNS:
             raise InputError(f"{MANIFEST}: unknown column '{shown(column)}'{suggest(column, COLUMNS)}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ Integers = NDArray[np.int64]
 BANDS = 32  # of a spectral shape: wide enough for one window to say how much is in each
 RATIOS = (1 / 1000, 100)  # of the rate wanted to a recording's own; others are mistakes, and could take any memory
 SEGMENT = 4096  # samples, of those whose statistics are averaged
-LARGEST_PRODUCT = 1 << 20  # numbers that are copied for a product of matrices
 LEAST_SHARE = 1e-6  # of a window's energy; what is less in a band counts as this
 SAME, SAME_SPEED = 1e-3, 0.03  # by which two speeds are one, and by which one may be given for the other
 MOST_GAPS = 0.01  # share of the samples that may be NaN or infinite
@@ -227,11 +225,7 @@ def parts_of(recording: Recording, seconds: float) -> list[Recording]:
 
 def cut_samples(samples: Floats, length: int, stride: int) -> Floats:
     """Views (window, time) of samples (time,)."""
-    if stride == length:  # the same views as below
-        return samples[: samples.size // length * length].reshape(-1, length)
-    # As sliding_window_view makes them, several times as fast.
-    step, count = samples.strides[0], count_windows(samples.size, length, stride)
-    return np.lib.stride_tricks.as_strided(samples, (count, length), (stride * step, step), writeable=False)
+    return np.lib.stride_tricks.sliding_window_view(samples, length)[::stride]
 
 
 def standardise(values: Floats) -> Floats:
@@ -308,45 +302,25 @@ def resample(recording: Recording, rate: float) -> Recording:
 
 
 def change_rate(samples: Floats, up: int, down: int) -> Floats:
-    """Samples (time,) at up/down times their rate, as scipy's resample_poly makes them.
+    """Samples (time,) at up/down times their rate, as scipy's resample_poly makes them, whose package loads slowly.
 
-    The same filter falls on every `down` samples to make `up`, so that many of them are one matrix product.
+    The filter reaches over 10 periods of the lower rate to either side, with a Kaiser window of 5. Every `up`-th
+    output is made by the same taps.
     """
-    count, pieces = -(-samples.size * up // down), _filter_pieces(up, down)
-    outputs, inputs = pieces[-1][1], pieces[-1][1] // up * down  # of a period of the filter, or of several
-    periods, before = -(-count // outputs), max(-first for first, *_ in pieces)
-    behind = max(first + len(factors) for first, _, factors in pieces)
-    padded = np.zeros(before + max(samples.size, (periods - 1) * inputs + behind), dtype=samples.dtype)
-    padded[before : before + samples.size] = samples
-    out = np.empty((periods, outputs), dtype=np.float32)
-    for first, last, factors in pieces:
-        windows = cut_samples(padded[before + first :], len(factors), inputs)[:periods]
-        step = max(1, LARGEST_PRODUCT // len(factors))
-        for row in range(0, periods, step):
-            out[row : row + step, last - factors.shape[1] : last] = windows[row : row + step] @ factors
-    return out.ravel()[:count]
-
-
-@lru_cache(maxsize=8)
-def _filter_pieces(up: int, down: int) -> list[tuple[int, int, Floats]]:
-    """By which input a group of outputs begins, before which output it ends, and the factors (input, output) of it.
-
-    The filter is scipy's: 10 periods of the lower rate to either side, a Kaiser window of 5. A group has about as many
-    inputs in common as it has apart.
-    """
-    most = max(up, down)
-    places = np.arange(-10 * most, 10 * most + 1)
-    taps = np.sinc(places / most) * np.kaiser(places.size, 5.0)
-    taps *= up / taps.sum()
-    group, outputs = max(1, 20 * most // down), up * max(1, -(-20 * most // down) // up)
-    pieces = []
-    for start in range(0, outputs, group):
-        made = np.arange(start, min(start + group, outputs))
-        first, behind = -((10 * most - start * down) // up), (int(made[-1]) * down + 10 * most) // up + 1
-        apart = made * down - np.arange(first, behind)[:, None] * up
-        factors = np.where(abs(apart) <= 10 * most, taps[np.clip(apart + 10 * most, 0, 20 * most)], 0.0)
-        pieces.append((first, int(made[-1]) + 1, factors.astype(np.float32)))
-    return pieces
+    reach = 10 * max(up, down)
+    places = np.arange(-reach, reach + 1)
+    taps = np.sinc(10 * places / reach) * np.kaiser(places.size, 5.0)
+    taps = (taps * up / taps.sum()).astype(np.float32)
+    before = reach // up
+    out = np.empty(-(-samples.size * up // down), dtype=np.float32)
+    padded = np.pad(samples, (before, before + down))
+    for phase in range(min(up, out.size)):
+        first, behind = divmod(phase * down + reach, up)
+        factors = taps[behind::up][::-1]
+        made = out[phase::up]
+        windows = cut_samples(padded[before + first + 1 - factors.size :], factors.size, down)
+        made[:] = windows[: made.size] @ factors
+    return out
 
 
 def stretch(values: Floats, size: int) -> Floats:
@@ -355,7 +329,6 @@ def stretch(values: Floats, size: int) -> Floats:
     return np.interp(places, np.arange(values.size), values).astype(np.float32)
 
 
-@lru_cache(maxsize=64)
 def rate_ratio(origin: str, rate: float, new_rate: float) -> Fraction:
     """What to resample by, with a denominator of 1000 at most: 1e6 : 1e6+1 would ask for a filter of 1e7 taps."""
     if not RATIOS[0] <= new_rate / rate <= RATIOS[1]:

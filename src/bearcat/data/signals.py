@@ -8,7 +8,6 @@ reads, and a file cannot point at another one.
 
 from __future__ import annotations
 
-import io
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -63,11 +62,6 @@ class Signals:
     rate: float | None
     rpm: float | None = None
 
-    @property
-    def size(self) -> int:
-        """Bytes of all channels."""
-        return sum(samples.nbytes for samples in self.channels.values())
-
     def pick(self, channel: str | None) -> tuple[str, Samples]:
         """The channel of this name; without a name, the only one there is."""
         name = chosen_channel(self.origin, self.channels, channel)
@@ -96,13 +90,10 @@ def rate_of(origin: str, name: str, times: Samples) -> float:
     rates = list[float]()
     for first in range(0, times.size - 1, STRETCH):
         part = times[first : first + STRETCH + 1]
-        span = part[-1] - part[0]
-        if not np.isfinite(span) or span <= 0:
-            raise InputError(f"{origin}: the times in column '{name}' do not rise; sort them, or remove the column")
-        step = span / (part.size - 1)
+        step = (part[-1] - part[0]) / (part.size - 1)
         off = np.abs(part - part[0] - step * np.arange(part.size))
-        if not off.max() <= 1.5 * step:
-            uneven = f"the times in '{name}' are not evenly spaced (near {part[off.argmax()]:g} s)"
+        if not (step > 0 and off.max() <= 1.5 * step):
+            uneven = f"the times in '{name}' do not rise evenly (near {part[off.argmax()]:g} s)"
             raise InputError(f"{origin}: {uneven}; resample the signal, or remove the column and give the rate")
         rates.append(float(1 / step))
         if part.size > 100 and abs(rates[-1] / rates[0] - 1) > 0.01:
@@ -112,7 +103,6 @@ def rate_of(origin: str, name: str, times: Samples) -> float:
     return float(whole) if abs(rates[0] - whole) < 1e-4 * rates[0] else rates[0]  # whole but for the file's rounding
 
 
-DEEPEST = 8  # structs and cells inside each other
 RATE_NAMES = {  # in lower case, without signs between words and without Hz at the end
     "rate", "fs", "sr", "srate", "fsamp", "sampfreq", "samplerate", "samplefreq", "samplefrequency", "samplingrate",
     "samplingfreq", "samplingfrequency",
@@ -148,10 +138,8 @@ def from_arrays(origin: str, arrays: Mapping[str, Any], rate: float | None = Non
     rates = {name: value for name, value in numbers.items() if plain_name(name).removesuffix("hz") in RATE_NAMES}
     rates = {name: value for name, value in rates.items() if plain_name(name) != "rate"} or rates
     for name, times in list(channels.items()):
-        struct, _, last = name.rpartition(".")
-        plain, unit = clock(last)
-        alike = [samples for other, samples in channels.items() if other.rpartition(".")[0] == struct]
-        same_size = sum(samples.size == times.size for samples in alike)
+        plain, unit = clock(name.rpartition(".")[2])
+        same_size = sum(samples.size == times.size for samples in channels.values())
         if plain in TIME_NAMES and times.size > 2 and same_size > 1:
             rates[name] = rate_of(origin, name, times.astype(np.float64) * unit)
             del channels[name]
@@ -187,13 +175,9 @@ def _agreed(origin: str, numbers: Mapping[str, float], what: str, unit: str) -> 
     return value
 
 
-def read_npy(file: BinaryIO, origin: str) -> Signals:
-    return from_arrays(origin, {"": np.load(file, allow_pickle=False)})
-
-
-def read_npz(file: BinaryIO, origin: str) -> Signals:
-    with np.load(file, allow_pickle=False) as archive:
-        return from_arrays(origin, dict(archive))
+def read_numpy(file: BinaryIO, origin: str) -> Signals:
+    stored = np.load(file, allow_pickle=False)
+    return from_arrays(origin, {"": stored} if isinstance(stored, np.ndarray) else dict(stored))
 
 
 def read_flac(file: BinaryIO, origin: str) -> Signals:
@@ -218,16 +202,11 @@ def read_mat(file: BinaryIO, origin: str) -> Signals:
         warnings.simplefilter("ignore")  # such as a variable stored twice, of which the last one counts
         variables: dict[str, Any] = loadmat(file, struct_as_record=False, squeeze_me=True)  # type: ignore[arg-type]
     variables = {name: value for name, value in variables.items() if not name.startswith("__")}
-    plain = {name: value for name, value in variables.items() if type(value).__name__ != "MatlabOpaque"}
-    if variables and not plain:
-        raise InputError(f"{origin}: holds a table or an object of MATLAB alone; save its columns as variables")
-    return from_arrays(origin, dict(_flat(origin, "", plain)))
+    return from_arrays(origin, dict(_flat("", variables)))
 
 
-def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Samples]]:
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Samples]]:
     """The arrays in structs and cells, as `a.b`."""
-    if depth > DEEPEST:
-        raise InputError(f"{origin}: '{name}' is nested too deeply; save the signal as a variable of its own")
     inner: Any = None
     if isinstance(value, Mapping):
         inner = value.items()
@@ -243,7 +222,7 @@ def _flat(origin: str, name: str, value: Any, depth: int = 0) -> Iterator[tuple[
         yield name, np.asarray(value)
         return
     for key, item in inner:
-        yield from _flat(origin, ".".join(filter(None, (name, key))), item, depth + 1)
+        yield from _flat(".".join(filter(None, (name, key))), item)
 
 
 def read_tree(file: BinaryIO, origin: str) -> Signals:
@@ -277,15 +256,10 @@ INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 
 def read_text(file: BinaryIO, origin: str) -> Signals:
     """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, header and units."""
-    text = decoded(file.read())
-
-    def rows() -> Iterator[str]:
-        return (line for line in io.StringIO(text, newline=None) if line.strip() and line[0] not in "#%")
-
-    lines = list(islice(rows(), LONGEST_HEADER))
+    lines = [line for line in decoded(file.read()).splitlines() if line.strip() and line[0] not in "#%"]
     if not lines:
         raise InputError(f"{origin}: holds no rows; record or export it again")
-    probe = lines[min(len(lines) - 1, 50)].rstrip("\n")  # far enough below any header
+    probe = lines[min(len(lines) - 1, 50)]  # far enough below any header
     delimiter = next((sign for sign in ("\t", ";", ",") if sign in probe), None)
     decimal_comma = delimiter in ("\t", ";") and "," in probe and "." not in probe
     cells = probe.split(delimiter)
@@ -301,22 +275,24 @@ def read_text(file: BinaryIO, origin: str) -> Signals:
             return parse([row]).size > 0
         return False
 
-    start = next((number for number, row in enumerate(lines) if is_numeric(row)), None)
+    start = next((number for number, row in enumerate(lines[:LONGEST_HEADER]) if is_numeric(row)), None)
     if start is None:
         raise InputError(f"{origin}: no row holds numbers only; export plain columns of numbers, times in seconds")
     try:
-        values = parse(islice(rows(), start, None))
+        values = parse(lines[start:])
     except ValueError:  # an empty cell is a gap, as pandas writes them
         if delimiter is None:
             raise
-        split = (row.split(delimiter) for row in islice(rows(), start, None))
-        values = parse(delimiter.join(cell.strip(' "\n') or "nan" for cell in row) for row in split)
+        split = (row.split(delimiter) for row in lines[start:])
+        values = parse(delimiter.join(cell.strip(' "') or "nan" for cell in row) for row in split)
     above = [row.split(delimiter) if columns > 1 else [row] for row in lines[max(start - 2, 0) : start]]
     head = dict(zip(_header(above, values.shape[1]), values.T, strict=True))
-    times_name, rate = _clock_of(origin, head)
-    left_out = {name for name, column in head.items() if len(head) > 1 and _counts_samples(name, column)}
-    names = [name for name in head if name not in left_out | {times_name} and len(values) > 1]
-    return Signals(origin, {name: head[name] for name in names}, rate)
+    if len(head) > 1 and len(values) > 2:
+        head = {name: column for name, column in head.items() if not _counts_samples(name, column)}
+        steps = np.diff(head.get("1", np.zeros(3))[:STRETCH])
+        if steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0):  # times without a name
+            head["time"] = head.pop("1")
+    return from_arrays(origin, head)
 
 
 def decoded(content: bytes) -> str:
@@ -331,19 +307,7 @@ def decoded(content: bytes) -> str:
 
 def _counts_samples(name: str, column: Samples) -> bool:
     """Whether a column holds the numbers of the samples."""
-    return clock(name)[0] in INDEX_NAMES | {"1"} and column.size > 2 and bool((np.diff(column) == 1).all())
-
-
-def _clock_of(origin: str, head: Mapping[str, Samples]) -> tuple[str, float | None]:
-    """The column of times and the rate; times without a name are in the first column."""
-    for name, column in head.items():
-        (plain, unit), steps = clock(name), np.diff(column[:STRETCH])
-        if len(head) == 1 or column.size < 3 or _counts_samples(name, column):
-            continue
-        even = plain == "1" and steps[0] > 0 and np.allclose(steps, steps[0], rtol=1e-3, atol=0)
-        if plain in TIME_NAMES or even:
-            return name, rate_of(origin, name, column * unit)
-    return "", None
+    return clock(name)[0] in INDEX_NAMES | {"1"} and bool((np.diff(column) == 1).all())
 
 
 def _header(rows: list[list[str]], columns: int) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bearcat.data.bearing import Bearing
-from bearcat.data.datasets import About, Catalogue, Dataset, Entry, find_domain
+from bearcat.data.datasets import Catalogue, Dataset, Entry, find_domain
 from bearcat.data.recording import Recording
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, random_stream, simulate
 from bearcat.errors import InputError, suggest
@@ -92,9 +92,8 @@ class Simulated(Dataset):
     machines: int = 0  # on which the specimens are mounted in turn; 0: each on its own
     groups: int = 0  # domains that take the specimens in turn; 0: a domain is a condition
 
-    about: ClassVar[About] = About(
-        title="Simulated 6203 bearings (for demos and tests; no evidence about real machines)", licence="MIT"
-    )
+    title: ClassVar[str] = "Simulated 6203 bearings (for demos and tests; no evidence about real machines)"
+    licence: ClassVar[str] = "MIT"
     bearing: ClassVar[Bearing] = MachinePhysics().bearing  # the nominal one: in a plant nobody measures the balls
 
     def __post_init__(self) -> None:

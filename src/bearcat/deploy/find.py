@@ -209,7 +209,7 @@ def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | N
             if entries := [entry for entry in above if real_path(entry.row.path) == real]:
                 yield from as_listed(entries, file)
             else:  # a folder may be named after its speed
-                rpm, place = speed_in_folders(real, root), _point_folder(file, path)
+                rpm, place = speed_in_folders(real), _point_folder(file, path)
                 yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm, place))
         for sentence, origin in wrong.items():
             if origin.startswith(MANIFEST):  # a row about one of these files

@@ -105,7 +105,7 @@ def answer(model: Predictor | None, path: Path, query: Mapping[str, str], reques
     model, fault lines and the general model decide.
     """
     origin, picture, stated = read_query(query)
-    if sys.platform == "win32" and is_risky(path):  # where there is neither fork nor a limit of memory
+    if sys.platform == "win32" and is_risky(path):  # which has no limit of memory
         raise InputError(f"{origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
     signals = read_signals(path, origin, seconds=request.timeout)
     name, samples = signals.pick(stated.channel)
