@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
-from bearcat.deploy.find import FoundMeasurement, FoundPoint, Given, found_recording
+from bearcat.deploy.find import FoundMeasurement, Given, found_recording
 from bearcat.diagnosis.recording import Measured, Observation
 from bearcat.errors import InputError
 from bearcat.findings import Finding
@@ -359,14 +359,14 @@ def test_a_memory_that_is_kept_and_read_again_after_every_recording_says_the_sam
 
 def measured(signals, time):
     """Snapshots of several points."""
-    points = []
+    points = {}
     for name, signal in signals.items():
         origin = f"x#{name}"
         read = partial(Recording, signal=signal, rate=RATE, domain="", origin=origin)
         bearing = Simulated.bearing
         found = found_recording(read())
-        points.append(FoundPoint(origin, (replace(found, read=read, rpm=1500.0, bearing=bearing, machine="pump"),)))
-    return measure(FoundMeasurement("x", tuple(points)), Given(trust_speed=True), time, "pump")
+        points[origin] = [replace(found, read=read, rpm=1500.0, bearing=bearing, machine="pump")]
+    return measure(FoundMeasurement(points), Given(trust_speed=True), time, "pump")
 
 
 def simulated(day, length=0.0, part="outer", seconds=1.0, seed=0):
