@@ -66,7 +66,7 @@ def test_bad_files_are_one_sentence(tmp_path, exported):
     words = {field.key: field.value for field in graph.metadata_props}
     known = model.familiarity
     for props, sentence in (
-        (words | {"preparation": words["preparation"].replace("256", "128")}, "graph of this ONNX file fails"),
+        (words | {"preparation": words["preparation"].replace("256", "128")}, "damaged metadata"),
         (words | {"classes": '["a", "b"]'}, "number of classes"),
         (words | {"familiarity": json.dumps(encoded(replace(known, features=known.features[:, :9])))}, "number of features"),
         (words | {"familiarity": json.dumps(encoded(known)[:-900])}, "damaged metadata"),

@@ -213,12 +213,6 @@ def _standing_still(values: Values) -> str:
     return f"the machine stands still: {below} its other {values['recordings']} recordings; check whether it runs"
 
 
-def _statements_differ(values: Values) -> str:
-    rpm, bearing = "{stated:g} rpm and the given {given:g} rpm differ", "bearing ({stated}) and the given one differ"
-    what = {"rpm": rpm, "bearing": bearing}[values["about"]].format(**values)
-    return f"the stated {what}: the stated counts"
-
-
 def _usual_lines(values: Values) -> str:
     levels = ", ".join(f"{fault} {level:.0f} dB" for fault, level in values["levels"].items())
     lines = f"{values['of']} already show {f'lines: {levels}' if levels else 'faint lines'}"
@@ -324,12 +318,11 @@ _OBSERVED: Words = {
     "own speed counts": (
         "its own {own:g} rpm counts, and not the given {given:g} rpm; leave the speed out, or correct it in a manifest"
     ),
-    "statements differ": _statements_differ,
+    "statements differ": "its own {about} ({stated}) counts, and not the given one ({given})",
     "no baseline": "no healthy recording of this point at this speed was named, so there is no baseline",
     "no lines read": "no physics check: {problem}",
     "measured speed": "nobody says its speed; the model is given the measured {rpm:.0f} rpm",
     "usual speed": "taken to be at {rpm:g} rpm, the speed the model was adapted to; give another as rpm",
-    "model without rate": "the model does not know the rate it was trained at, so {rate:g} Hz may not be that",
     "rate assumed": "does not say its rate, and is taken to be at {rate:g} Hz",
     "resampled": "resampled from {rate:g} Hz to the model's {to:g} Hz",
     "missing frequencies": "the model was trained on frequencies above {hertz:g} Hz, which this recording has not",

@@ -171,6 +171,7 @@ def serve(
 ) -> None:
     """Diagnose over HTTP, with a page to drop recordings on. Ctrl-C stops it (docs/deploy.md)."""
     cli.use_one_core()
+    from bearcat.deploy.opened import open_model
     from bearcat.deploy.serve import is_loopback
     from bearcat.deploy.serve import serve as run
 
@@ -187,7 +188,11 @@ def serve(
         machines = [] if fleet is None else [f"watched machines at {address}/fleet"]
         print(f"Serving {' and '.join(models + machines)} (Ctrl-C stops it)", flush=True)
 
-    run(model, request, started, cli.print_decision, fleet)
+    opened = None
+    if model is not None:
+        opened = open_model(model)
+        cli.print_decision(opened)
+    run(opened, request, started, fleet)
 
 
 def mcp(

@@ -29,7 +29,6 @@ except ImportError as error:
     raise InputError("bearcat mcp needs an extra; pip install 'bearcat[mcp]'") from error
 
 ROWS = 200  # files or points listed by a tool
-LONGEST, SHORT = 400, 100  # characters of a text, and of a name in a sentence
 FIELDS = ("recording", "machine", "point", "decision", "reasons", "findings", "state", "confidence", "severity", "line",
           "probabilities", "speed", "notes")  # fmt: skip
 ABOUT = (
@@ -40,10 +39,9 @@ READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_
 
 
 def escaped(value: Any, hidden: str) -> Any:
-    """Plain values with every text cut, without control characters and without the `hidden` folder."""
+    """Plain values whose texts have no control characters and do not name the `hidden` folder."""
     if isinstance(value, str):
-        text = value.replace(hidden, "")
-        return shown(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
+        return shown(value.replace(hidden, ""))
     if isinstance(value, dict):
         return {escaped(name, hidden): escaped(item, hidden) for name, item in value.items()}
     return [escaped(item, hidden) for item in value] if isinstance(value, list) else value
@@ -68,8 +66,6 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
                 return dict(plain(answer(*values, **options)))
             except InputError as error:
                 raise ToolError(plain(str(error))) from error
-            except OSError as error:  # a file that has gone
-                raise ToolError(plain(f"a file cannot be read ({error.strerror}); ask again")) from error
 
         assistant.tool(annotations=READS)(run)
 
@@ -97,7 +93,7 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
         """
         paths = by_name()
         if file not in paths:
-            raise InputError(f"{file[:SHORT]}: is no recording below the folder; list_recordings lists them", "file")
+            raise InputError(f"{file}: is no recording below the folder; list_recordings lists them", "file")
         request = DiagnoseRequest.of(rpm=rpm, bearing=bearing, rate=rate, channel=channel)
         rows = [diagnosis.to_dict() for diagnosis in diagnosed([paths[file]], request=request).usable()]
         return {"recordings": [{name: row[name] for name in FIELDS} for row in rows]}
@@ -115,7 +111,7 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
             with Store.open(store) as opened:
                 points = Fleet(point for point in opened.fleet() if machine in (None, plain(point.machine)))
             if machine is not None and not points:
-                raise InputError(f"no machine '{machine[:SHORT]}' is watched; machine_status lists them")
+                raise InputError(f"no machine '{machine}' is watched; machine_status lists them")
             rows, left = points.rows()[:ROWS], max(len(points) - ROWS, 0)
             return {"summary": points.summary, "points": rows, "left_out": left}
 

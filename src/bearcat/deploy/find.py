@@ -142,14 +142,12 @@ class Given:
 
     def differences(self, recording: FoundRecording) -> list[Finding]:
         """Remarks where the recording's statements and the user's differ."""
-        differing = list[dict[str, Any]]()
-        if self.rpm is not None and recording.rpm is not None and self.rpm != recording.rpm:
-            differing.append({"about": "rpm", "stated": recording.rpm, "given": self.rpm})
-        if self.bearing is not None and recording.bearing is not None:
-            stated = recording.bearing.orders()
-            if any(abs(order / stated[line] - 1) > 1e-3 for line, order in self.bearing.orders().items()):
-                differing.append({"about": "bearing", "stated": str(recording.bearing)})
-        return [Finding("statements differ", "remark", values) for values in differing]
+        both = {"rpm": (recording.rpm, self.rpm), "bearing": (recording.bearing, self.bearing)}
+        return [
+            Finding("statements differ", "remark", {"about": about, "stated": str(stated), "given": str(given)})
+            for about, (stated, given) in both.items()
+            if stated and given and stated != given
+        ]
 
 
 def find_files(paths: Sequence[Path]) -> Iterator[Path]:

@@ -42,11 +42,9 @@ from bearcat.deploy.opened import (
 )
 from bearcat.diagnosis.pooling import Outputs
 from bearcat.errors import InputError
-from bearcat.storage import digest, digest_file, digest_json, tensor_bytes, write_atomically, write_json
+from bearcat.storage import digest, digest_json, tensor_bytes, write_atomically, write_json
 
 OPSET = 18
-# Metadata of a model's folder, and not of the model.
-OF_FOLDER = ("format", "calibrated", "calibration_at_bound", "weights", "sha256", "seal")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -63,18 +61,14 @@ class Model(Predictor):
     run: Callable[[Array], Outputs] = field(init=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         run = partial(run_network, self.network, self.calibration)
         if is_dense(self.encoder):
             run = partial(run_dense, _arrays(self.network.state_dict()), _arrays(_state(self.calibration)))
         object.__setattr__(self, "run", run)
 
     def described(self, **of_file: Any) -> dict[str, Any]:
-        """The metadata of a file: the checked fields, those of its format, and what else is known of the model."""
-        checked = self.to_dict() | {"encoder": self.encoder, "calibrator": self.calibrator} | of_file
-        known = {name: value for name, value in self.metadata.items() if name not in (*checked, *OF_FOLDER)}
-        described: dict[str, Any] = json.loads(json.dumps(checked | known))
-        return described
+        """The metadata of a file: what is known of the model, and what belongs to the file's format."""
+        return self.metadata | self.to_dict() | {"encoder": self.encoder, "calibrator": self.calibrator} | of_file
 
 
 def _state(calibration: Calibration | None) -> Mapping[str, Tensor]:
@@ -107,12 +101,9 @@ def save_model(folder: Path, model: Model) -> None:
         tensors |= {f"familiarity.{name}": torch.from_numpy(array) for name, array in arrays.items()}
     content = tensor_bytes(tensors, {"format": FORMAT})
     checksum = digest(content)
-    same = (folder / WEIGHTS).is_file() and digest_file(folder / WEIGHTS) == checksum
-    weights = WEIGHTS if same or not (folder / METADATA).exists() else f"weights-{checksum[:12]}.safetensors"
+    weights = f"weights-{checksum[:12]}.safetensors" if (folder / METADATA).exists() else WEIGHTS
     write_atomically(folder / weights, content)
-    bound = model.calibration is not None and bool(model.calibration.at_bound.any())  # which v0.3 reads
-    calibration = {"calibrated": model.calibration is not None, "calibration_at_bound": bound}
-    metadata = model.described(format=FORMAT, **calibration, weights=weights, sha256=checksum)
+    metadata = model.described(format=FORMAT, weights=weights, sha256=checksum)
     write_json(folder / METADATA, metadata | {"seal": digest_json(metadata)})
     for earlier in folder.glob("weights*.safetensors"):
         if earlier.name != weights:

@@ -1,6 +1,6 @@
 """Opens models and asks them: folders with dense layers in numpy, ONNX files, and other folders with torch.
 
-A model may be untrusted, so types and ranges of its metadata are checked before anything else is read.
+Types of metadata are checked, and that its outputs fit them.
 
 >>> model = open_model(Path("out/model"))   # or bearing.onnx: pip install 'bearcat[runtime]'
 >>> model.outputs(windows)                  # windows as recorded (window, channel, sample)
@@ -15,7 +15,6 @@ import io
 import json
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -31,18 +30,18 @@ from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import Preparation, find_input
 from bearcat.data.recording import Recording, cut_samples, resample, spectral_shape
 from bearcat.deploy.find import FoundRecording, Given
-from bearcat.diagnosis.decision import CHECK, REFUSE, USE, Decision
+from bearcat.diagnosis.decision import Decision
+from bearcat.diagnosis.fusion import FOLDER as GENERAL
 from bearcat.diagnosis.fusion import NetworkEvidence
 from bearcat.diagnosis.pooling import Familiarity, Outputs, Pooled, Tally, pool, tally
 from bearcat.diagnosis.speed import SpeedEvidence, reading_speed
-from bearcat.errors import InputError, check_range
+from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, digest_json, read_json, read_regular
 
 FORMAT, GRAPH_FORMAT = 3, 4  # of folders and ONNX files; increased when old readers would misunderstand new models
 WEIGHTS, METADATA = "weights.safetensors", "model.json"
-GENERAL = Path(__file__).parents[1] / "general"  # the model of benchmarks/general_model.py
 DENSE = ("dense", "linear")  # encoders that run in numpy: loading torch takes twice as long as a whole `predict`
 CACHED = 16  # windows at once: activations stay in a core's cache (benchmarks/recording_speed.py)
 BATCH = 256  # windows handed to the model at once
@@ -52,7 +51,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Metadata:
-    """The metadata of both formats, checked. rpm, channel and bearing are those of the adapted target."""
+    """The metadata of both formats. rpm, channel and bearing are those of the adapted target."""
 
     classes: tuple[str, ...]
     channels: int
@@ -64,21 +63,6 @@ class Metadata:
     pooled_temperature: float  # of a recording's confidence (bearcat.diagnosis.pooling)
     decision: Decision  # whether to use it, from the run that made it
     shift: str | None = None  # from its source to its target: condition, specimen, machine, …; None: unknown
-
-    def __post_init__(self) -> None:
-        check_range("rate", self.rate, field="rate")
-        check_range("rpm", self.rpm, field="rpm")
-        low, high = self.decision.interval or (0, 1)
-        names = {name.strip() for name in self.classes}
-        wrong = {
-            "classes": not names or "" in names or len(names) != len(self.classes),
-            "channels": self.channels < 1,
-            "pooled_temperature": not 0 < self.pooled_temperature < math.inf,
-            "decision": self.decision.action not in (USE, CHECK, REFUSE)
-            or not (0 <= low <= high <= 1 and 0 <= (self.decision.expected or 0) <= 1),
-        }  # fmt: skip
-        for name in (name for name, value in wrong.items() if value):
-            raise ValueError(f"'{name}' has an impossible value")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as both formats store them."""
@@ -161,17 +145,11 @@ def naming(path: Path, problem: str) -> Iterator[None]:
         raise InputError(f"{path}: {problem} ({what:.200}); copy or make the model again") from error
 
 
-def read_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a Predictor; ValueError or InputError names one that is missing or has a wrong type."""
-    checked: Metadata = from_plain(Metadata, metadata)
-    return vars(checked) | {"metadata": metadata}
-
-
 def check_format(version: int, expected: int, path: Path) -> None:
     """InputError, with a remedy, if the model has the format of another version."""
     if version != expected:
-        writer, advice = ("a newer", "upgrade") if version > expected else ("an older", "train or export it again with")
-        raise InputError(f"{path}: was written by {writer} bearcat; {advice} this one")
+        writer = "a newer" if version > expected else "an older"
+        raise InputError(f"{path}: was written by {writer} bearcat; use that one, or make the model again")
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Array]], dict[str, Any]]:
@@ -181,16 +159,15 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Array
     if not (folder / METADATA).exists():
         raise InputError(f"{folder}: is no model folder; bearcat adapt writes one, OUT/model (or give a file .onnx)")
     metadata = read_json(folder / METADATA)
-    check_format(metadata["format"], FORMAT, folder)
-    weights = str(metadata.get("weights", WEIGHTS))  # models of earlier versions do not name it
-    if not re.fullmatch(r"weights(-[0-9a-f]{12})?\.safetensors", weights):
-        raise ValueError("it names a file that is not a model's weights")
-    content = read_regular(folder / weights)
-    if digest(content) != metadata["sha256"]:
-        raise InputError(f"{folder}: {weights} does not match {METADATA}; copy or train the model again")
-    if metadata.pop("seal") != digest_json(metadata):
+    seal, expected = metadata.pop("seal", None), digest_json(metadata)
+    check_format(metadata.pop("format"), FORMAT, folder)
+    if seal != expected:
         raise InputError(f"{folder}: {METADATA} was changed; copy or train the model again")
-    attributes = read_metadata(metadata) | {"path": folder}
+    weights = metadata.pop("weights", WEIGHTS)  # models of earlier versions do not name it
+    content = read_regular(folder / weights)
+    if digest(content) != metadata.pop("sha256"):
+        raise InputError(f"{folder}: {weights} does not match {METADATA}; copy or train the model again")
+    attributes = vars(from_plain(Metadata, metadata)) | {"metadata": metadata, "path": folder}
     tensors: dict[str, dict[str, Array]] = {"network": {}, "calibration": {}, "familiarity": {}}
     for name, array in load(content).items():
         kind, _, inner = name.partition(".")
@@ -256,18 +233,16 @@ def load_onnx(path: Path) -> Predictor:
     with naming(path, "has damaged metadata"):
         check_format(int(texts["bearcat_format"]), GRAPH_FORMAT, path)
         metadata = {name: json.loads(text) for name, text in texts.items()}
-        attributes, familiar = read_metadata(metadata), metadata.pop("familiarity")
-        attributes |= {"familiarity": None if familiar is None else decoded(familiar), "path": path}
+        attributes = vars(from_plain(Metadata, metadata)) | {"metadata": metadata, "path": path}
+        if (text := metadata.pop("familiarity")) is not None:
+            attributes["familiarity"] = decoded(text)
         return Predictor(**attributes, run=partial(run_graph, session)).tried()
 
 
 def run_graph(session: Any, values: Array) -> Outputs:
     """The outputs of an ONNX graph for prepared windows. Several threads may run it at once."""
     names, windows = ["log_probabilities", "features"], np.ascontiguousarray(values, dtype=np.float32)
-    try:
-        parts = [session.run(names, {"values": part}) for part in chunks(windows)]
-    except Exception as error:  # onnxruntime has a class for every kind of failure, all children of Exception
-        raise InputError(f"the graph of this ONNX file fails ({type(error).__name__}); export it again") from error
+    parts = [session.run(names, {"values": part}) for part in chunks(windows)]
     return Outputs(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
@@ -316,9 +291,7 @@ def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision,
 def at_rate_of(model: Predictor, recording: Recording, rate: float | None = None) -> tuple[Recording, list[Finding]]:
     """The recording at the model's rate, and remarks; `rate` is that of files which state none."""
     wanted, rate, findings = model.sampling_rate, recording.rate or rate, list[Finding]()
-    if wanted is None:
-        return recording, [Finding("model without rate", "remark", {"rate": rate})] if rate is not None else []
-    if recording.rate == wanted:
+    if wanted is None or recording.rate == wanted:
         return recording, []
     if rate is None and model.preparation.rate is None:
         unknown = f"does not state its sampling rate; give it (the model's is {wanted:g} Hz)"
@@ -336,9 +309,6 @@ def tally_windows(
     model: Predictor, recording: Recording, rpm: float | None = None, bearing: Bearing | None = None
 ) -> Tally:
     """Sums and counts over the windows of a recording, at the model's rate."""
-    if model.channels != 1:
-        several = f"the model takes {model.channels} channels at once, and a file is read one channel at a time"
-        raise InputError(f"{recording.origin}: {several}; call the model in Python", readable=True)
     length, tallies = model.preparation.length, list[Tally]()
     if recording.signal.size < length:
         short = f"is shorter than one window of {length} samples"
