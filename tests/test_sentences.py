@@ -50,8 +50,8 @@ EXAMPLES = [
     ),
     (
         "statements differ",
-        {"about": "rpm", "stated": 1500.0, "given": 900.0},
-        "the stated 1500 rpm and the given 900 rpm differ: the stated counts",
+        {"about": "rpm", "stated": "1500.0", "given": "900.0"},
+        "its own rpm (1500.0) counts, and not the given one (900.0)",
     ),
     ("label recordings", {"labelled": False, "recordings": ["a", "b"]}, "label some recordings, such as a, b"),
     (
