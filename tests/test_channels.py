@@ -24,7 +24,8 @@ ORDERS = BEARINGS["6203"].orders()
 
 
 def find_measurements(paths, **options) -> list[FoundMeasurement]:
-    return [measurement for unit in find_units(paths, Given(**options)) for measurement in unit.open()]
+    units = [unit for path in paths for unit in find_units(path, Given(**options))]
+    return [measurement for unit in units for measurement in unit.open()]
 
 
 def noise(channels: int, samples: int = 30_000, seed: int = 0) -> np.ndarray:

@@ -60,7 +60,7 @@ def test_the_curve_is_the_teachers_once_there_is_one_and_the_students_before(tmp
 
 def test_every_figure_is_written_in_three_formats_of_the_same_bytes_every_time(tmp_path: Path):
     results = made(tmp_path / "runs", "source-only", "CAT*-Temperature")
-    for draw in (figures.reliability, figures.confusions, figures.curves):
+    for draw in (figures.reliability, figures.confusion, figures.curves):
         figure, other = draw(results), draw(results)
         for suffix, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
             content = figure.save(tmp_path / f"figure.{suffix}").read_bytes()
@@ -82,7 +82,7 @@ def test_dots_on_a_bar_of_a_critical_difference_diagram_are_methods_that_do_not_
 
 def test_a_confusion_matrix_counts_every_labelled_window_of_all_runs(tmp_path: Path):
     results = made(tmp_path, "DANN", classes=("x", "y"))
-    picture = figures.confusions(results)
+    picture = figures.confusion(results)
     labels = [pair for run in results for pair in zip(run.predictions.label, run.predictions.predicted, strict=True)]
     shown = picture.drawing.axes[0].images[0].get_array()
     for row, true in enumerate(("x", "y")):

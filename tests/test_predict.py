@@ -90,7 +90,7 @@ def test_folders_are_walked_hidden_files_are_not(tmp_path):
         (tmp_path / name).write_text("x")
     (tmp_path / "d.wav").symlink_to(tmp_path / "gone.wav")  # is reported when it is opened
     (tmp_path / "e.npy").mkdir()
-    found = list(find_files([tmp_path, tmp_path / "notes.pdf"]))
+    found = [*find_files(tmp_path), *find_files(tmp_path / "notes.pdf")]
     assert [path.relative_to(tmp_path).as_posix() for path in found] == ["a/c.WAV", "b.csv", "d.wav", "notes.pdf"]
     with pytest.raises(InputError, match="d.wav: there is no such file"):
         read_signals(tmp_path / "d.wav")

@@ -47,7 +47,6 @@ from bearcat.report.pages import (
     TableEntry,
     number_entry,
     percent_entry,
-    templates,
     write_page,
 )
 from bearcat.storage import write_atomically
@@ -60,13 +59,14 @@ def write_bench_report(
     for metric in metrics:
         if all(result.score("target", METRICS[metric].score) is None for result in results):
             raise InputError(f"no run has the score '{metric}'; choose another --metric, or train the runs again")
-    environment, pandas = templates(), library("pandas", "bench")
+    pandas = library("pandas", "bench")
     library("scikit_posthocs", "bench")  # before anything is written
+    library("jinja2", "report")
     results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
     numbers = (
-        ("Runs", str(len(results)), f"of {len(results) + len(missing)} planned"),
-        ("Tasks", str(len({(run.cell.dataset, run.cell.task) for run in results})), ""),
-        ("Seeds", str(len({run.cell.seed for run in results})), ""),
+        ("Runs", f"{len(results)} of {len(results) + len(missing)}"),
+        ("Tasks", str(len({(run.cell.dataset, run.cell.task) for run in results}))),
+        ("Seeds", str(len({run.cell.seed for run in results}))),
     )
     if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
         for folder in ("tables", "figures"):
@@ -77,7 +77,7 @@ def write_bench_report(
         groups[run.cell.dataset, run.cell.input].append(run)
     sections = [_section(f"{data}, {kind} input", groups[data, kind], metrics, out) for data, kind in sorted(groups)]
     subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
-    page = write_page(out / "report.html", environment, title, subtitle, numbers, sections)
+    page = write_page(out / "report.html", title, subtitle, numbers, sections)
     rows = pandas.DataFrame([_tidy(result) for result in results], dtype=object).map(csv_cell)
     write_atomically(out / "runs.csv", rows.to_csv(index=False).encode())
     return page
@@ -99,7 +99,8 @@ def _section(title: str, runs: Sequence[Result | Missing], metrics: Sequence[str
     sentences = data_sentences(results)
     if results:
         by_method = [[run for run in results if run.cell.method == method] for method in ordered_methods(results)]
-        pictures += [figures.curves(results), *map(figures.reliability, by_method), figures.confusions(results)]
+        pictures.append(figures.curves(results))
+        pictures += [*map(figures.reliability, by_method), *map(figures.confusion, by_method)]
     slug = file_name(title.removesuffix(" input").lower())
     tables = [replace(table, name=f"{slug}-{table.name}", title=f"{table.title}: {title}") for table in tables]
     named = [replace(figure, name=file_name(f"{slug}-{figure.name}")) for figure in pictures if figure is not None]

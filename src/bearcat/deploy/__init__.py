@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bearcat.data.channels import unit_of
 from bearcat.data.manifest import is_time
-from bearcat.data.recording import Recording
+from bearcat.data.recording import Recording, stated_speed
 from bearcat.deploy.find import FoundMeasurement, FoundRecording, FoundUnit, Given, find_units, split_name
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk, known_baseline, loudness
@@ -81,7 +81,7 @@ def _units(recordings: Sequence[Recorded | FoundUnit], given: Given) -> Iterator
             name = f"array {number}" if len(recordings) > 1 else "array"
             yield FoundUnit.of(Recording(signal=recording, rate=given.rate, domain="", origin=name))
         else:
-            yield from find_units([Path(recording)], given)
+            yield from find_units(Path(recording), given)
 
 
 def _usual_lines(healthy: Sequence[Recorded], given: Given) -> History:
@@ -170,9 +170,10 @@ def _measure(name: str, axes: Sequence[FoundRecording], given: Given, speed: Fou
     orders = None if bearing is None else bearing.orders()
     for found in axes:
         recording, declared = found.read(), given.declared_of(found)
-        rate, (stated, contradiction) = given.rate_of(recording), given.rpm_of(found, recording)
+        stated, contradiction = stated_speed(recording.origin, recording.own_rpm, found.rpm, given.rpm)
         noticed += [] if contradiction is None else [contradiction]
         rpm, unit = stated or given.assumed_rpm, unit_of(found.channel or "") or declared.unit
+        rate = given.rate_of(recording)
         channels.append(Channel(recording.origin, recording.signal, rate, unit, recording.gaps, rpm, declared))
         tacho = _tacho(recording, speed, given, rpm)
         courses.append(speed_course(recording.signal, rate, orders, rpm, given.trust_speed, tacho))
@@ -213,26 +214,19 @@ def _tacho(
 
 def _asked(unit: MeasuredUnit, model: Predictor, given: Given) -> list[Observation]:
     """The points of the unit with the model's answers."""
+    from bearcat.deploy.opened import answered  # other commands start without it
+
     if all(point.problem is not None for point in unit.points):
         return unit.points
-    axes = {name: axes for measurement in unit.open() for name, axes in measurement.points.items()}
-    return [_answered(point, axes[point.recording], model, given) for point in unit.points]
-
-
-def _answered(point: Observation, recordings: Sequence[FoundRecording], model: Predictor, given: Given) -> Observation:
-    """The point with the model's answer."""
-    from bearcat.deploy.opened import ask  # other commands start without it
-
-    if point.problem is not None or point.speed is None:
-        return point
-    try:
-        network, noticed = ask(model, recordings, point.speed, given)
-    except (InputError, OSError) as error:
-        return _unusable(point.recording, error)
-    witnesses = replace(point.witnesses, network=network)
-    if model.metadata.get("recipe") == "general":
-        witnesses = replace(witnesses, general=None)  # it would count twice
-    return replace(point, witnesses=witnesses, observed=(*point.observed, *noticed))
+    axes, points = {}, list[Observation]()
+    for measurement in unit.open():
+        axes |= measurement.points
+    for point in unit.points:
+        try:
+            points.append(answered(point, axes[point.recording], model, given))
+        except (InputError, OSError) as error:
+            points.append(_unusable(point.recording, error))
+    return points
 
 
 def _beside_each_other(points: Sequence[Observation]) -> list[Observation]:

@@ -71,7 +71,7 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
 
     def by_name() -> dict[str, Path]:
         """Recordings below the folder, by their escaped names, without links that lead out of it."""
-        files = [path for path in find_files([root]) if path.suffix.lower() in FORMATS and path.is_file()]
+        files = [path for path in find_files(root) if path.suffix.lower() in FORMATS and path.is_file()]
         inside = [path for path in files if real_path(path).is_relative_to(root)]
         return {plain(str(path.relative_to(root))): path for path in inside}
 

@@ -3,7 +3,7 @@
 A measurement was recorded at one time. It has one point or several neighbours; a point is one channel, or several axes
 of one bearing.
 
->>> for unit in find_units([Path("pump")]):
+>>> for unit in find_units(Path("pump"), Given()):
 ...     print([name for measurement in unit.open() for name in measurement.points])
 """
 
@@ -21,7 +21,7 @@ from bearcat.data.datasets import MANIFEST, Catalogue, Entry, grouped
 from bearcat.data.folder import FileReader, Folder, FolderEntry, entry_of, folder_entries, speed_in_folders
 from bearcat.data.formats import FORMATS
 from bearcat.data.manifest import ManifestRow, is_time, manifest_in
-from bearcat.data.recording import Recording, parts_of, stated_speed
+from bearcat.data.recording import Recording, parts_of
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError, check_range, shown
 from bearcat.findings import Finding
@@ -95,7 +95,6 @@ class Given:
     def __post_init__(self) -> None:
         check_range("rate", self.rate, field="rate")
         check_range("rpm", self.rpm, field="rpm")
-        points_of((), self.channels)  # refuses other words
 
     @staticmethod
     def of(request: DiagnoseRequest, classes: Sequence[str] = ()) -> Given:
@@ -128,10 +127,6 @@ class Given:
         differ = f"says that it is at {recording.rate:g} Hz, and {self.rate:g} Hz is given"
         raise InputError(f"{recording.origin}: {differ}; leave the rate out, or correct it in a manifest", "rate")
 
-    def rpm_of(self, found: FoundRecording, recording: Recording) -> tuple[float | None, Finding | None]:
-        """The stated speed, and a remark if the file contradicts it."""
-        return stated_speed(recording.origin, recording.own_rpm, found.rpm, self.rpm)
-
     def bearing_of(self, recording: FoundRecording) -> Bearing | None:
         """The recording's, otherwise the given or the assumed one; None if the user calls it unknown."""
         return recording.bearing or self.bearing or (None if self.search else self.assumed_bearing)
@@ -150,30 +145,27 @@ class Given:
         ]
 
 
-def find_files(paths: Sequence[Path]) -> Iterator[Path]:
-    """The files named, and those of supported formats in folders named, in order of name; hidden ones are left out."""
-    for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        readable = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS)
-        files = (file for file in readable if file.name != MANIFEST and not file.is_dir())  # reading names a pipe
-        visible = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
-        yield from visible or [path]  # reading names an empty folder
+def find_files(path: Path) -> list[Path]:
+    """The file itself, or those of supported formats in a folder, in order of name; hidden ones are left out."""
+    if not path.is_dir():
+        return [path]
+    readable = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS)
+    files = (file for file in readable if file.name != MANIFEST and not file.is_dir())  # reading names a pipe
+    visible = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+    return visible or [path]  # reading names an empty folder
 
 
-def find_units(paths: Sequence[Path], given: Given | None = None) -> Iterator[FoundUnit]:
-    """The recordings of files and folders, or those that a manifest lists, in the folder or above it.
+def find_units(path: Path, given: Given) -> Iterator[FoundUnit]:
+    """The recordings of a file or a folder, or those that a manifest lists, in the folder or above it.
 
     Only manifests are opened; an unusable recording raises its error when it is opened. Of several channels, the one
     that the user names is read, or the one to which the model was adapted, or all that may be vibrations: as points, as
     axes of one point, or as a manifest and their names say.
     """
-    for path in paths:
-        try:
-            yield from _units_in(path, given or Given())
-        except (InputError, OSError) as error:  # such as an unreadable manifest; other paths go on
-            yield _unusable(shown(str(path)), error)
+    try:
+        yield from _units_in(path, given)
+    except (InputError, OSError) as error:  # such as an unreadable manifest; other paths go on
+        yield _unusable(shown(str(path)), error)
 
 
 def _units_in(path: Path, given: Given) -> Iterator[FoundUnit]:
@@ -186,7 +178,7 @@ def _units_in(path: Path, given: Given) -> Iterator[FoundUnit]:
             reason = InputError(problem.sentence).beside(problem.origin)
             yield _unusable(name, InputError(f"{name}: {reason}", readable=True))
         return
-    files = {file: real_path(file) for file in find_files([path])}
+    files = {file: real_path(file) for file in find_files(path)}
     above = {folder for real in files.values() for folder in real.parents[:MANIFEST_ABOVE] if manifest_in(folder)}
     catalogues = [Folder(folder, rpm=given.speed).catalogue({*files.values()}) for folder in sorted(above)]
     entries = [entry for catalogue in catalogues for entry in folder_entries(catalogue)]

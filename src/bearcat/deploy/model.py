@@ -56,8 +56,6 @@ class Model(Predictor):
 
     network: Network
     calibration: Calibration | None
-    encoder: str = "cnn"  # a row of ENCODERS
-    calibrator: str | None = None  # a row of CALIBRATORS
     run: Callable[[Array], Outputs] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -68,7 +66,7 @@ class Model(Predictor):
 
     def described(self, **of_file: Any) -> dict[str, Any]:
         """The metadata of a file: what is known of the model, and what belongs to the file's format."""
-        return self.metadata | self.to_dict() | {"encoder": self.encoder, "calibrator": self.calibrator} | of_file
+        return self.metadata | self.to_dict() | of_file
 
 
 def _state(calibration: Calibration | None) -> Mapping[str, Tensor]:
@@ -112,21 +110,17 @@ def save_model(folder: Path, model: Model) -> None:
 
 def load_model(folder: Path) -> Model:
     """The model in this folder, checked against its checksums; InputError if anything is missing or damaged."""
-    folder = Path(folder)
     with naming(folder, "is a damaged model folder"):
-        metadata, tensors, attributes = read_folder(folder)
+        tensors, attributes = read_folder(folder)
         network, calibration = (
             {name: torch.from_numpy(array) for name, array in tensors[kind].items()}
             for kind in ("network", "calibration")
         )
         points = attributes["preparation"].points
         return Model(
-            network=restore(metadata["encoder"], network, metadata["channels"], points),
-            calibration=Calibration(**calibration) if calibration else None,
-            encoder=metadata["encoder"],
-            calibrator=metadata["calibrator"],
-            **attributes,
-        ).tried()
+            network=restore(attributes["encoder"], network, attributes["channels"], points),
+            calibration=Calibration(**calibration) if calibration else None, **attributes,
+        )  # fmt: skip
 
 
 class ExportForm(nn.Module):
@@ -135,15 +129,12 @@ class ExportForm(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.network = model.network
-        calibration = model.calibration or Calibration.identity(1, len(model.classes))
-        matrix = calibration.matrix if calibration.matrix is not None else torch.eye(len(model.classes))[None]
-        self.register_buffer("factor", (matrix[0].double() * calibration.scale[0].double()).float())
-        self.register_buffer("bias", calibration.bias[0].float())
+        self.calibration = model.calibration or Calibration.identity(1, len(model.classes))
 
     def forward(self, values: Tensor) -> tuple[Tensor, ...]:
         """Values (window, channel, point) → probabilities, log-probabilities, logits, features."""
         logits, features = self.network(values[None])
-        calibrated = logits[0] @ self.factor.T + self.bias
+        calibrated = self.calibration.apply(logits)[0]
         return calibrated.softmax(dim=-1), calibrated.log_softmax(dim=-1), logits[0], features[0]
 
 
@@ -151,7 +142,6 @@ def export_onnx(model: Model, path: Path) -> Path:
     """Writes the model as one graph, from prepared `values` (docs/inputs.md) to `probabilities`, `log_probabilities`,
     `logits` and `features`.
     """
-    path = Path(path)
     if path.suffix != ".onnx":
         raise InputError(f"{path}: the file's name must end in .onnx")
     program = _traced(model)

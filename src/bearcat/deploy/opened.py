@@ -1,6 +1,6 @@
 """Opens models and asks them: folders with dense layers in numpy, ONNX files, and other folders with torch.
 
-Types of metadata are checked, and that its outputs fit them.
+Loading executes nothing but an ONNX graph.
 
 >>> model = open_model(Path("out/model"))   # or bearing.onnx: pip install 'bearcat[runtime]'
 >>> model.outputs(windows)                  # windows as recorded (window, channel, sample)
@@ -21,20 +21,21 @@ from dataclasses import dataclass, fields, replace
 from functools import cache, partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import Preparation, find_input
-from bearcat.data.recording import Recording, cut_samples, resample, spectral_shape
+from bearcat.data.recording import Recording, cut_samples, resample, spectral_shape, stated_speed
 from bearcat.deploy.find import FoundRecording, Given
 from bearcat.diagnosis.decision import Decision
 from bearcat.diagnosis.fusion import FOLDER as GENERAL
 from bearcat.diagnosis.fusion import NetworkEvidence
 from bearcat.diagnosis.pooling import Familiarity, Outputs, Pooled, Tally, pool, tally
-from bearcat.diagnosis.speed import SpeedEvidence, reading_speed
+from bearcat.diagnosis.recording import Observation
+from bearcat.diagnosis.speed import reading_speed
 from bearcat.errors import InputError
 from bearcat.findings import Finding
 from bearcat.settings import from_plain, to_plain
@@ -62,6 +63,8 @@ class Metadata:
     bearing: Bearing | None
     pooled_temperature: float  # of a recording's confidence (bearcat.diagnosis.pooling)
     decision: Decision  # whether to use it, from the run that made it
+    encoder: str  # a row of ENCODERS
+    calibrator: str | None = None  # a row of CALIBRATORS
     shift: str | None = None  # from its source to its target: condition, specimen, machine, …; None: unknown
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,20 +88,6 @@ class Predictor(Metadata):
         """Classifies recorded windows (window, channel, sample) at its rate; some inputs use speed and bearing."""
         return self.run(find_input(self.preparation.input).transform(windows, self.sampling_rate, rpm, bearing))
 
-    def tried(self) -> Self:
-        """The model itself; ValueError if its outputs do not fit its metadata."""
-        outputs = self.run(np.zeros((1, self.channels, self.preparation.points), dtype=np.float32))
-        if outputs.log_probabilities.shape[1] != len(self.classes):
-            raise ValueError("its outputs have another number of classes")
-        if self.familiarity is not None and outputs.features.shape[1] != self.familiarity.features.shape[1]:
-            raise ValueError("its outputs have another number of features")
-        return self
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Which of "rate", "rpm" and "bearing" its input needs."""
-        return find_input(self.preparation.input).needs
-
     @property
     def sampling_rate(self) -> float | None:
         """The rate of its windows; None: unknown."""
@@ -110,19 +99,13 @@ def open_model(path: Path) -> Predictor:
     path = GENERAL if str(path) == GENERAL.name and not (Path(path) / METADATA).exists() else Path(path)
     if path.suffix.lower() == ".onnx":
         return load_onnx(path)
-    try:
-        with naming(path, "is a damaged model folder"):
-            metadata, tensors, attributes = read_folder(path)
-            if is_dense(metadata["encoder"]):
-                run = partial(run_dense, tensors["network"], tensors["calibration"])
-                return Predictor(**attributes, run=run).tried()
+    with naming(path, "is a damaged model folder"):
+        tensors, attributes = read_folder(path)
+        if is_dense(attributes["encoder"]):
+            return Predictor(**attributes, run=partial(run_dense, tensors["network"], tensors["calibration"]))
         from bearcat.deploy.model import load_model
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "safetensors"):
-            raise
-        instead = f"pip install {error.name}, or use the file that bearcat export writes elsewhere"
-        raise InputError(f"{path}: this model folder needs {error.name}; {instead}") from error
-    return load_model(path)
+
+        return load_model(path)
 
 
 @cache
@@ -138,8 +121,9 @@ def naming(path: Path, problem: str) -> Iterator[None]:
         yield
     except InputError as error:  # one about an unknown input or encoder does not name the model
         raise InputError(f"{path}: {error.beside(str(path))}") from error
-    except ModuleNotFoundError:  # the model may be sound
-        raise
+    except ModuleNotFoundError as error:
+        instead = f"pip install {error.name}, or use the file that bearcat export writes elsewhere"
+        raise InputError(f"{path}: this model folder needs {error.name}; {instead}") from error
     except Exception as error:  # damaged files raise nearly every kind
         what = str(error) if isinstance(error, ValueError) else type(error).__name__
         raise InputError(f"{path}: {problem} ({what:.200}); copy or make the model again") from error
@@ -152,8 +136,8 @@ def check_format(version: int, expected: int, path: Path) -> None:
         raise InputError(f"{path}: was written by {writer} bearcat; use that one, or make the model again")
 
 
-def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Array]], dict[str, Any]]:
-    """Metadata, tensors of network and calibration, and fields of a Predictor; compares the checksums."""
+def read_folder(folder: Path) -> tuple[dict[str, dict[str, Array]], dict[str, Any]]:
+    """Tensors of network and calibration, and fields of a Predictor; compares the checksums."""
     from safetensors.numpy import load
 
     if not (folder / METADATA).exists():
@@ -174,7 +158,7 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Array
         tensors[kind][inner] = array
     if familiar := tensors.pop("familiarity"):
         attributes["familiarity"] = Familiarity.from_state(familiar)
-    return metadata, tensors, attributes
+    return tensors, attributes
 
 
 def is_dense(encoder: str) -> bool:
@@ -215,7 +199,6 @@ def _dense(weights: Mapping[str, Array], windows: Array) -> Array:
 
 def load_onnx(path: Path) -> Predictor:
     """The model in a file written by `export_onnx`."""
-    path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # of newer versions
@@ -236,7 +219,7 @@ def load_onnx(path: Path) -> Predictor:
         attributes = vars(from_plain(Metadata, metadata)) | {"metadata": metadata, "path": path}
         if (text := metadata.pop("familiarity")) is not None:
             attributes["familiarity"] = decoded(text)
-        return Predictor(**attributes, run=partial(run_graph, session)).tried()
+        return Predictor(**attributes, run=partial(run_graph, session))
 
 
 def run_graph(session: Any, values: Array) -> Outputs:
@@ -259,25 +242,28 @@ def decoded(text: str) -> Familiarity:
         return Familiarity.from_state(dict(arrays))
 
 
-def ask(
-    model: Predictor, recordings: Iterable[FoundRecording], measured: SpeedEvidence, given: Given
-) -> tuple[NetworkEvidence, list[Finding]]:
-    """Classifies the windows of all axes of a point at the measured or stated speed; also returns remarks."""
-    tallies, noticed = list[Tally](), list[Finding]()
+def answered(point: Observation, recordings: Iterable[FoundRecording], model: Predictor, given: Given) -> Observation:
+    """The point with the model's answer, by the windows of all its axes at the measured or stated speed, and remarks."""
+    if point.problem is not None or point.speed is None:
+        return point
+    tallies, noticed = list[Tally](), list(point.observed)
+    needed = "rpm" in find_input(model.preparation.input).needs
     for found in recordings:
         recording = found.read()
-        rpm, _ = given.rpm_of(found, recording)
-        unknown = "rpm" in model.needs and rpm is None and model.rpm is None
-        rpm = measured.rpm if unknown else reading_speed(measured, rpm)
+        rpm, _ = stated_speed(recording.origin, recording.own_rpm, found.rpm, given.rpm)
+        unknown = needed and rpm is None and model.rpm is None
+        rpm = point.speed.rpm if unknown else reading_speed(point.speed, rpm)
         if unknown and rpm is not None:
             noticed.append(Finding("measured speed", "remark", {"rpm": rpm}))
-        elif "rpm" in model.needs and rpm is None:
+        elif needed and rpm is None:
             noticed.append(Finding("usual speed", "remark", {"rpm": model.rpm}))
         recording, about_rate = at_rate_of(model, recording, given.rate)
         tallies.append(tally_windows(model, recording, rpm, given.bearing_of(found)))
         noticed += about_rate
     pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
-    return network_evidence(pooled, model.classes, model.decision, model.shift), noticed
+    network = network_evidence(pooled, model.classes, model.decision, model.shift)
+    general = None if model.metadata.get("recipe") == "general" else point.witnesses.general  # it would count twice
+    return replace(point, witnesses=replace(point.witnesses, network=network, general=general), observed=(*noticed,))
 
 
 def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision, shift: str | None) -> NetworkEvidence:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import ipaddress
 import os
 import re
 import signal
@@ -108,15 +107,6 @@ def answer(model: Predictor | None, path: Path, query: Mapping[str, str], reques
     return plain | {"picture": _picture(diagnosis) if picture else None}
 
 
-def _describe(model: Predictor | None, request: ServeRequest, watched: bool) -> dict[str, Any]:
-    """The model's classes and recommendation, and what this server accepts."""
-    decision = None if model is None else asdict(model.decision) | {"sentence": model.decision.sentence}
-    return {
-        "decision": decision, "classes": list(STATES if model is None else model.classes), "formats": list(FORMATS),
-        "bearings": list(BEARINGS), "max_bytes": request.max_bytes, "fleet": watched,
-    }  # fmt: skip
-
-
 def _picture(diagnosis: Diagnosis) -> str | None:
     """The evidence as a data: address; None if there is no evidence, or no matplotlib."""
     if diagnosis.drawing is None or find_spec("matplotlib") is None:
@@ -133,14 +123,6 @@ async def _receive(request: Request, path: Path, most: int) -> None:
                 raise TooLargeError(f"the body is longer than {most} bytes; cut the recording", "body")
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 def _refuse(status: int, reason: str, field: str | None = None) -> JSONResponse:
     return JSONResponse({"reason": reason, "field": field}, status)
 
@@ -149,9 +131,8 @@ def make_app(model: Predictor | None, limits: ServeRequest, fleet: Pages | None 
     """The application: for recordings, and for pages of watched machines."""
     AlarmRule.of(() if model is None else model.classes, limits.alarm)  # refuses classes that the model has not
     app = FastAPI(title="bearcat serve", version=__version__, docs_url=None, redoc_url=None)
-    if is_loopback(limits.host):
+    if limits.host in LOCAL:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL)
-    description = _describe(model, limits, fleet is not None)
     page = files("bearcat.deploy").joinpath("serve.html").read_text(encoding="utf-8")
     workers = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="bearcat")
 
@@ -179,12 +160,11 @@ def make_app(model: Predictor | None, limits: ServeRequest, fleet: Pages | None 
     @app.get("/model")
     async def about() -> dict[str, Any]:
         """The model's classes and recommendation, and what this server accepts."""
-        return description
-
-    @app.get("/health")
-    async def health() -> dict[str, str]:
-        """Whether the server answers."""
-        return {"status": "ok"}
+        return {
+            "decision": None if model is None else asdict(model.decision) | {"sentence": model.decision.sentence},
+            "classes": list(STATES if model is None else model.classes), "formats": list(FORMATS),
+            "bearings": list(BEARINGS), "max_bytes": limits.max_bytes, "fleet": fleet is not None,
+        }  # fmt: skip
 
     @app.get("/", include_in_schema=False)
     async def show_page() -> Response:
