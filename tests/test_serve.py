@@ -251,7 +251,7 @@ def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command, mon
     monkeypatch.delenv("BEARCAT_TOKEN")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         status, _, said = command("serve", models / "model.onnx", "--port", taken.getsockname()[1])
-    assert (status, "cannot listen (Address already in use)" in said) == (2, True)
+    assert (status, "cannot listen (Address already in use" in said) == (2, True)
     monkeypatch.delitem(sys.modules, "bearcat.deploy.serve")
     monkeypatch.setitem(sys.modules, "fastapi", None)
     status, _, said = command("serve", models / "model.onnx", "--port", 0)

@@ -325,7 +325,6 @@ _OBSERVED: Words = {
     "usual speed": "taken to be at {rpm:g} rpm, the speed the model was adapted to; give another as rpm",
     "rate assumed": "does not say its rate, and is taken to be at {rate:g} Hz",
     "resampled": "resampled from {rate:g} Hz to the model's {to:g} Hz",
-    "missing frequencies": "the model was trained on frequencies above {hertz:g} Hz, which this recording has not",
 }
 _OF_MODEL: Words = {
     "training broke down": "training broke down: the loss became NaN or infinite",

@@ -169,7 +169,7 @@ def _measure(name: str, axes: Sequence[FoundRecording], given: Given, speed: Fou
     bearing = next(filter(None, map(given.bearing_of, axes)), None)
     orders = None if bearing is None else bearing.orders()
     for found in axes:
-        recording, declared = found.read(), given.declared_of(found)
+        recording, declared = found.read(), given.declared.completed(found.declared, found.channel or "")
         stated, contradiction = stated_speed(recording.origin, recording.own_rpm, found.rpm, given.rpm)
         noticed += [] if contradiction is None else [contradiction]
         rpm, unit = stated or given.assumed_rpm, unit_of(found.channel or "") or declared.unit
@@ -218,7 +218,7 @@ def _asked(unit: MeasuredUnit, model: Predictor, given: Given) -> list[Observati
 
     if all(point.problem is not None for point in unit.points):
         return unit.points
-    axes, points = {}, list[Observation]()
+    axes, points = dict[str, Sequence[FoundRecording]](), list[Observation]()
     for measurement in unit.open():
         axes |= measurement.points
     for point in unit.points:

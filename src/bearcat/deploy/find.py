@@ -131,10 +131,6 @@ class Given:
         """The recording's, otherwise the given or the assumed one; None if the user calls it unknown."""
         return recording.bearing or self.bearing or (None if self.search else self.assumed_bearing)
 
-    def declared_of(self, recording: FoundRecording) -> Declared:
-        """What the user or a manifest declares, and the unit in the channel's name."""
-        return self.declared.completed(recording.declared, recording.channel or "")
-
     def differences(self, recording: FoundRecording) -> list[Finding]:
         """Remarks where the recording's statements and the user's differ."""
         both = {"rpm": (recording.rpm, self.rpm), "bearing": (recording.bearing, self.bearing)}
@@ -175,7 +171,7 @@ def _units_in(path: Path, given: Given) -> Iterator[FoundUnit]:
         yield from _listed_units(folder_entries(whole), given)
         for problem in whole.problems:  # no requested recording is dropped
             name = shown(str(root / problem.origin))  # as seen from the current folder
-            reason = InputError(problem.sentence).beside(problem.origin)
+            reason = problem.sentence.removeprefix(f"{problem.origin}: ")
             yield _unusable(name, InputError(f"{name}: {reason}", readable=True))
         return
     files = {file: real_path(file) for file in find_files(path)}

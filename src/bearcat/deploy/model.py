@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bearcat import __version__
 from bearcat.cat import Calibration
 from bearcat.cat.networks import Network, restore
 from bearcat.deploy.opened import (
+    DENSE,
     FORMAT,
     GRAPH_FORMAT,
     METADATA,
@@ -35,13 +35,12 @@ from bearcat.deploy.opened import (
     Predictor,
     chunks,
     encoded,
-    is_dense,
     naming,
     read_folder,
     run_dense,
 )
 from bearcat.diagnosis.pooling import Outputs
-from bearcat.errors import InputError
+from bearcat.errors import InputError, library
 from bearcat.storage import digest, digest_json, tensor_bytes, write_atomically, write_json
 
 OPSET = 18
@@ -60,13 +59,9 @@ class Model(Predictor):
 
     def __post_init__(self) -> None:
         run = partial(run_network, self.network, self.calibration)
-        if is_dense(self.encoder):
+        if self.encoder.partition(":")[0] in DENSE:
             run = partial(run_dense, _arrays(self.network.state_dict()), _arrays(_state(self.calibration)))
         object.__setattr__(self, "run", run)
-
-    def described(self, **of_file: Any) -> dict[str, Any]:
-        """The metadata of a file: what is known of the model, and what belongs to the file's format."""
-        return self.metadata | self.to_dict() | of_file
 
 
 def _state(calibration: Calibration | None) -> Mapping[str, Tensor]:
@@ -101,7 +96,7 @@ def save_model(folder: Path, model: Model) -> None:
     checksum = digest(content)
     weights = f"weights-{checksum[:12]}.safetensors" if (folder / METADATA).exists() else WEIGHTS
     write_atomically(folder / weights, content)
-    metadata = model.described(format=FORMAT, weights=weights, sha256=checksum)
+    metadata = model.metadata | model.to_dict() | {"format": FORMAT, "weights": weights, "sha256": checksum}
     write_json(folder / METADATA, metadata | {"seal": digest_json(metadata)})
     for earlier in folder.glob("weights*.safetensors"):
         if earlier.name != weights:
@@ -146,15 +141,15 @@ def export_onnx(model: Model, path: Path) -> Path:
         raise InputError(f"{path}: the file's name must end in .onnx")
     program = _traced(model)
     familiarity = None if model.familiarity is None else encoded(model.familiarity)
-    metadata = model.described(bearcat_format=GRAPH_FORMAT, familiarity=familiarity)
+    metadata = model.metadata | model.to_dict() | {"bearcat_format": GRAPH_FORMAT, "familiarity": familiarity}
     program.model.metadata_props.update({key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()})
-    program.model.producer_name, program.model.producer_version = "bearcat", __version__
     write_atomically(path, program.model_proto.SerializeToString())
     return path
 
 
 def _traced(model: Model) -> Any:
     """The model as traced by torch.onnx; InputError if the encoder cannot be exported."""
+    library("onnxscript", "export")
     disabled = logging.root.manager.disable
     try:
         logging.disable(logging.WARNING)  # it warns about packages that are not needed here
@@ -170,8 +165,6 @@ def _traced(model: Model) -> Any:
                 output_names=["probabilities", "log_probabilities", "logits", "features"],
                 dynamic_shapes=({0: torch.export.Dim("window")},),
             )
-    except ImportError as error:
-        raise InputError("writing ONNX needs an extra; pip install 'bearcat[export]'") from error
     except torch.onnx.OnnxExporterError as error:
         lacking = f"ONNX lacks an operation of the encoder '{model.encoder}'"
         raise InputError(f"{lacking}; use the model's folder") from error

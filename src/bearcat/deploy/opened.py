@@ -36,7 +36,7 @@ from bearcat.diagnosis.fusion import NetworkEvidence
 from bearcat.diagnosis.pooling import Familiarity, Outputs, Pooled, Tally, pool, tally
 from bearcat.diagnosis.recording import Observation
 from bearcat.diagnosis.speed import reading_speed
-from bearcat.errors import InputError
+from bearcat.errors import InputError, library
 from bearcat.findings import Finding
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, digest_json, read_json, read_regular
@@ -101,7 +101,7 @@ def open_model(path: Path) -> Predictor:
         return load_onnx(path)
     with naming(path, "is a damaged model folder"):
         tensors, attributes = read_folder(path)
-        if is_dense(attributes["encoder"]):
+        if attributes["encoder"].partition(":")[0] in DENSE:
             return Predictor(**attributes, run=partial(run_dense, tensors["network"], tensors["calibration"]))
         from bearcat.deploy.model import load_model
 
@@ -161,10 +161,6 @@ def read_folder(folder: Path) -> tuple[dict[str, dict[str, Array]], dict[str, An
     return tensors, attributes
 
 
-def is_dense(encoder: str) -> bool:
-    return encoder.partition(":")[0] in DENSE
-
-
 def chunks(values: Array) -> list[Array]:
     """The windows, CACHED at a time; of none, an empty part."""
     return [values[start : start + CACHED] for start in range(0, max(len(values), 1), CACHED)]
@@ -199,13 +195,8 @@ def _dense(weights: Mapping[str, Array], windows: Array) -> Array:
 
 def load_onnx(path: Path) -> Predictor:
     """The model in a file written by `export_onnx`."""
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # of newer versions
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise InputError("running ONNX needs an extra; pip install 'bearcat[runtime]'") from error
+    onnxruntime = library("onnxruntime", "runtime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     with naming(path, "is no ONNX file that onnxruntime can read"):
@@ -243,7 +234,7 @@ def decoded(text: str) -> Familiarity:
 
 
 def answered(point: Observation, recordings: Iterable[FoundRecording], model: Predictor, given: Given) -> Observation:
-    """The point with the model's answer, by the windows of all its axes at the measured or stated speed, and remarks."""
+    """The point with the model's answer, by the windows of all its axes at the stated or measured speed."""
     if point.problem is not None or point.speed is None:
         return point
     tallies, noticed = list[Tally](), list(point.observed)
@@ -286,8 +277,6 @@ def at_rate_of(model: Predictor, recording: Recording, rate: float | None = None
         findings.append(Finding("rate assumed", "remark", {"rate": wanted}))  # as in training
     elif rate != wanted:
         findings.append(Finding("resampled", "remark", {"rate": rate, "to": wanted}))
-        if rate < wanted:
-            findings.append(Finding("missing frequencies", "remark", {"hertz": rate / 2}))
     return resample(replace(recording, rate=rate), wanted), findings
 
 

@@ -213,5 +213,4 @@ def listening(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise InputError(f"--host {host} --port {port}: cannot listen ({reason}); choose another") from error
+        raise InputError(f"--host {host} --port {port}: cannot listen ({error.strerror}); choose another") from error

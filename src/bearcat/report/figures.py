@@ -26,7 +26,7 @@ from bearcat.data.recording import Recording
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.diagnosis.signal import draw
 from bearcat.errors import InputError, library
-from bearcat.record import RecordedBins, Reliability
+from bearcat.record import RecordedBins
 from bearcat.report import Floats, Result, ordered_methods
 from bearcat.storage import write_atomically
 
@@ -40,10 +40,7 @@ RESOLUTION = 200  # dots an inch of the PNG
 # Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#B8A800")
 _STYLING = threading.RLock()  # matplotlib's settings are those of the whole process
-# Formats of figures, and their metadata on program and date, which are left out.
-FORMATS: dict[str, tuple[str, ...]] = {
-    "png": ("Software",), "svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer"),
-}  # fmt: skip
+FORMATS = {"png": None, "svg": {"Date": None}, "pdf": {"CreationDate": None}}  # no date: equal figures, equal bytes
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")  # repeat the colours for grey print
 # Of the figure of curves: a panel's label, and the columns of curves.csv for it; the first counts where it is a number.
 PANELS = {
@@ -71,7 +68,7 @@ class ReportFigure:
         """The figure as one of FORMATS; the same results give the same bytes of "png" and "svg"."""
         content = io.BytesIO()
         with house_style():
-            self.drawing.savefig(content, format=kind, dpi=RESOLUTION, metadata=dict.fromkeys(FORMATS[kind]))
+            self.drawing.savefig(content, format=kind, dpi=RESOLUTION, metadata=FORMATS[kind])
             self.drawing.set_layout_engine("none")  # the layout is final, and takes longer than drawing
         return content.getvalue()
 
@@ -87,11 +84,6 @@ class ReportFigure:
     def source(self) -> str:
         """The figure as a data: address for a page."""
         return f"data:image/svg+xml;base64,{base64.b64encode(self.render('svg')).decode('ascii')}"
-
-    @property
-    def width(self) -> int:
-        """The width in a page, in pixels."""
-        return int(self.drawing.get_figwidth() * 118)
 
 
 @contextmanager
@@ -120,24 +112,18 @@ def shortened(text: str, most: int = 26) -> str:
 @house_style()
 def reliability(results: Sequence[Result]) -> ReportFigure | None:
     """One method: source and target, before and after calibration, all its runs together."""
-    panels = _panels([result.record.reliability for result in results])
-    if not panels:
-        return None
-    method, bins = results[0].cell.method, len(panels[0][1].mass)
-    caption = f"Bars below the diagonal mean too much confidence. ECE of {bins} bins, all runs pooled."
-    return ReportFigure(f"reliability-{method}", f"Reliability of {method}", caption, _draw_reliability(panels))
-
-
-def _panels(recorded: Sequence[Reliability]) -> list[tuple[str, RecordedBins]]:
-    """Title and bins of each panel that the records have numbers for."""
-    panels = []
+    panels, recorded = list[tuple[str, RecordedBins]](), [result.record.reliability for result in results]
     for domain in ("source", "target"):
         diagrams = [diagram for record in recorded if (diagram := record[domain])]
         for when, title in (("uncalibrated", "before calibration"), ("calibrated", "after calibration")):
             bins = [filled for diagram in diagrams if (filled := diagram[when]) and sum(filled.mass)]
             if bins:
                 panels.append((f"{domain}, {title}", merge_bins(bins)))
-    return panels
+    if not panels:
+        return None
+    method, number = results[0].cell.method, len(panels[0][1].mass)
+    caption = f"Bars below the diagonal mean too much confidence. ECE of {number} bins, all runs pooled."
+    return ReportFigure(f"reliability-{method}", f"Reliability of {method}", caption, _draw_reliability(panels))
 
 
 def merge_bins(recorded: Sequence[RecordedBins]) -> RecordedBins:

@@ -98,7 +98,7 @@ def templates() -> Any:
 
 
 def write_page(
-    path: Path, title: str, subtitle: str, numbers: Sequence[tuple[str, str]], sections: Sequence[Section]
+    path: Path, title: str, subtitle: str, numbers: Sequence[tuple[str, Any]], sections: Sequence[Section]
 ) -> Path:
     """Writes a page atomically; `numbers` come first: what, and how much."""
     files = resources.files("bearcat.report")
@@ -121,12 +121,7 @@ def read_results(path: Path) -> Diagnoses:
 def write_recordings_page(diagnoses: Diagnoses, path: Path, title: str) -> Path:
     """One page of diagnosed recordings: the list, worst first, then the evidence of each alarm or check."""
     made = f"{count(len(diagnoses), 'recording')}, {datetime.now().astimezone():%d %B %Y, %H:%M}"
-    return write_page(path, title, made, _counted(diagnoses), _recording_sections(diagnoses))
-
-
-def _counted(diagnoses: Diagnoses) -> list[tuple[str, str]]:
-    """The number of recordings with each outcome."""
-    return [(outcome, str(number)) for outcome, number in diagnoses.outcomes.items()]
+    return write_page(path, title, made, list(diagnoses.outcomes.items()), _recording_sections(diagnoses))
 
 
 def _recording_sections(diagnoses: Diagnoses) -> list[Section]:
@@ -156,7 +151,7 @@ def write_run_page(folder: Path, path: Path | None = None) -> Path:
     result = read_result(folder)
     record, cell, diagnoses = result.record, result.cell, Diagnoses(result.record.recordings)
     subtitle = f"{cell.method} on {cell.task}; {cell.dataset}, {cell.input.partition(':')[0]} input, seed {cell.seed}"
-    numbers = [("Recommendation", record.decision.action), *_counted(diagnoses)]
+    numbers = [("Recommendation", record.decision.action), *diagnoses.outcomes.items()]
     if (scores := record.requested_scores) is not None:
         numbers.insert(0, ("Target accuracy", percent(scores.accuracy) or NOTHING))
     problems = tuple(record.problems.values())

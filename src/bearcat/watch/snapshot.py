@@ -93,7 +93,7 @@ def measure(
             observation = replace(observation, no_lines=None)
         else:
             observation = replace(observation, measured=replace(measured, spectra=None))
-        unit = unit_of(first.channel or "") or given.declared_of(first).unit
+        unit = unit_of(first.channel or "") or given.declared.completed(first.declared, first.channel or "").unit
         snapshots.append(Snapshot(machine, name, time, observation, values, unit))
     return snapshots
 
