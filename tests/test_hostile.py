@@ -76,7 +76,7 @@ def test_nesting_and_huge_numbers_are_a_sentence_each(tmp_path, command):
 
 
 WRONG = {
-    "classes": ([], [1, 2], "inner", ["a", "a"], [["a"]]), "channels": (0, True, 2**40, None),
+    "classes": ([1, 2], [["a"]]), "channels": (0, True, None),
     "preparation": (None, [], 3), "preparation.length": ("x", 1, 2**40, 2.5), "preparation.stride": (0, -3),
     "preparation.rate": ("fast", -1, 0, [1]), "preparation.input": (None, 3, ["time"]), "rate": ({}, True),
     "channel": (3, ["x"]), "bearing": ("6205", {"balls": 9}, []),

@@ -47,12 +47,13 @@ def test_it_runs_where_torch_is_not_installed(tmp_path, exported):
     windows = raw_windows(model)
     np.save(tmp_path / "recording.npy", windows.reshape(-1))
     save_model(tmp_path / "model", model)
-
-    def predict(place: Path) -> subprocess.CompletedProcess:
-        words = ("predict", place, tmp_path / "recording.npy", "--rate", "12000", "--format", "json")
-        return subprocess.run([sys.executable, "-c", ELSEWHERE, *words], capture_output=True, text=True)
-
-    result, refused = predict(path), predict(tmp_path / "model")
+    result, refused = (
+        subprocess.run(
+            [sys.executable, "-c", ELSEWHERE, "predict", place, tmp_path / "recording.npy", "--rate", "12000", "--format", "json"],
+            capture_output=True, text=True,
+        )
+        for place in (path, tmp_path / "model")
+    )  # fmt: skip
     assert result.returncode in (0, 1, 3), result.stderr
     (row,) = json.loads(result.stdout)["recordings"]
     expected = pool(tally(model.outputs(windows).log_probabilities), model.pooled_temperature)
