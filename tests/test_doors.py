@@ -111,14 +111,22 @@ def watched(folder: Path, files: Sequence[Path], **query: Any) -> bearcat.Fleet:
 
 
 def drawn(folder: Path) -> Path:
-    """A recording of each state, a faint one, a silent one, one of two channels, and broken ones."""
+    """A recording of each state, a faint, a silent, a clipped and a broken one, and one that lost a hundred samples."""
     for seed, state in enumerate(("healthy", *ORDERS)):
         _wav(folder / f"{state}.wav", draw(state, seed, seconds=1.0))
     _wav(folder / "faint.wav", draw("outer", 7, seconds=1.0, strength=0.25))
     _wav(folder / "silent.wav", 0 * draw("outer", 8, seconds=1.0))
     _wav(folder / "slow.wav", draw("inner", 9, rpm=1200, seconds=1.0))
+    _wav(folder / "clipped.wav", draw("outer", 3, seconds=5.0).clip(-0.2, 0.2))
+    _wav(folder / "lost.wav", lost())
     (folder / "broken.wav").write_bytes(b"RIFF\x00\x00")
     return folder
+
+
+def lost() -> np.ndarray:
+    signal = draw("outer", 3, seconds=10.0)
+    signal[50_000:50_100] = np.nan
+    return signal
 
 
 def domains(root: Path, target: str, rpm: float, make: Callable[[str, int, float], np.ndarray]) -> Path:
@@ -133,17 +141,27 @@ def domains(root: Path, target: str, rpm: float, make: Callable[[str, int, float
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory) -> Path:
-    return domains(tmp_path_factory.mktemp("doors") / "own", "1480rpm", RPM, partial(draw, seconds=1.0))
+    root = domains(tmp_path_factory.mktemp("doors") / "own", "1480rpm", RPM, partial(draw, seconds=1.0))
+    _wav(root / "1480rpm" / "outer-lost.wav", lost())
+    return root
 
 
 def test_the_same_recordings_through_six_doors(tmp_path, own):
     adapt_and_predict(own, tmp_path / "out", "900rpm", "1480rpm", "--bearing", BEARING, "--prior", PLANT)
-    assert read_result(tmp_path / "out").record.settings.prior == PLANT  # for `check`, which decides anew
+    record, model = read_result(tmp_path / "out").record, tmp_path / "out" / "model"
+    assert record.settings.prior == PLANT  # for `check`, which decides anew
+    assert len(record.recordings) == 7, "lost samples cost no recording"
     folder, known = drawn(tmp_path / "drawn"), {"rpm": RPM, "bearing": BEARING}
-    assert compare(folder, tmp_path / "out" / "model", **known, prior=PLANT) == 8
+    assert compare(folder, model, **known, prior=PLANT) == 10
     files = [path for path in sorted(folder.iterdir()) if path.name != "broken.wav"]
     watched(tmp_path / "plant", files, **known, prior=PLANT)
     assert bearcat.diagnose(files, **known).counts != bearcat.diagnose(files, **known, prior=PLANT).counts
+    for by in (None, model, GENERAL):
+        clipped, gaps = bearcat.diagnose([folder / "clipped.wav", folder / "lost.wav"], model=by, **known)
+        assert (clipped.state, clipped.decision.action) == ("not diagnosed", "check")
+        assert (gaps.state, gaps.decision.action) == ("outer race", "alarm")
+        (finding,) = (finding for finding in gaps.findings if finding.kind == "gaps")
+        assert (finding.severity, finding.values["samples"]) == ("remark", 100)
 
 
 def turning(state: str, seed: int, rpm: float) -> np.ndarray:
@@ -190,40 +208,6 @@ def test_the_speed_at_which_recordings_are_read_is_part_of_what_names_their_wind
         assert fingerprint(at_speeds(catalogue, {})) == fingerprint(catalogue)
 
 
-def test_a_hundred_lost_samples_cost_no_recording_by_any_door(tmp_path, own):
-    """Of ten seconds of an outer race fault: in each format, with and without a model, in `adapt` and in `watch`."""
-    signal, folder, known = draw("outer", 3, seconds=10.0), tmp_path / "lost", {"rpm": RPM, "bearing": BEARING}
-    signal[50_000:50_100] = np.nan
-    text = "\n".join(["time,a", *(f"{number / 12_000:.7f},{value:.9g}" for number, value in enumerate(signal))])
-    _wav(folder / "float.wav", signal)
-    np.savez(folder / "array.npz", a=signal, fs=12_000.0)
-    (folder / "nan.csv").write_text(text)
-    (folder / "empty.csv").write_text(text.replace("nan", ""))
-    adapted = own / "1480rpm" / "lost.wav"
-    _wav(adapted, signal)
-    adapt_and_predict(own, tmp_path / "out", "900rpm", "1480rpm", "--bearing", BEARING)
-    adapted.unlink()
-    assert compare(folder, tmp_path / "out" / "model", **known) == 4
-    watched(tmp_path / "plant", sorted(folder.iterdir()), **known)
-    found = bearcat.diagnose(sorted(folder.iterdir()), **known)
-    for diagnosis in (*found, *bearcat.diagnose(signal, rate=12_000, **known)):
-        gaps = [finding for finding in diagnosis.findings if finding.kind == "gaps"]
-        assert [(finding.severity, finding.values["samples"]) for finding in gaps] == [("remark", 100)]
-        assert (diagnosis.state, diagnosis.decision.action) == ("outer race", "alarm")
-
-
-@pytest.mark.parametrize("bearing", [BEARING, "unknown"])
-def test_clipping_beyond_use_is_a_check_by_every_door(tmp_path, bearing):
-    file, known = tmp_path / "clipped" / "a.wav", {"rpm": RPM, "bearing": bearing}
-    _wav(file, draw("outer", 3, seconds=5.0).clip(-0.2, 0.2))
-    for model in (None, GENERAL) if bearing == BEARING else (None,):  # which reads its lines
-        (found,) = bearcat.diagnose([tmp_path / "clipped"], model=model, **known)
-        assert (found.state, found.decision.action) == ("not diagnosed", "check"), model
-        assert "clipped" in found.reasons[0]
-    (status,) = watched(tmp_path / "plant", [file], **known)
-    assert "clipped" in status.reasons[0]
-
-
 @pytest.mark.parametrize(
     ("place", "named"),
     [
@@ -239,15 +223,10 @@ def test_a_folder_called_after_a_speed_counts_by_every_door(tmp_path, place, nam
     for model in (None, GENERAL):
         (found,) = bearcat.diagnose([rig / named], model=model, bearing=BEARING)
         assert (found.speed.stated, found.state) == (600, "inner race"), model
-    (arrival,) = WatchedFolder(rig).scan()
-    assert arrival.rpm == 600
-    if len(Path(place).parts) == 3:
-        (entry,) = Folder(rig).catalogue().entries
-        assert entry.read().rpm == 600
+    assert [arrival.rpm for arrival in WatchedFolder(rig).scan()] == [600]
     (rig / "manifest.csv").write_text(f"path,machine\n{place},mill\n")
-    (listed,) = WatchedFolder(rig).scan()
-    (entry,) = Folder(rig).catalogue().entries
-    assert listed.rows[0].rpm == entry.read().rpm == 600
+    assert [listed.rows[0].rpm for listed in WatchedFolder(rig).scan()] == [600]
+    assert [entry.read().rpm for entry in Folder(rig).catalogue().entries] == [600]
 
 
 def test_many_lost_samples_refuse_the_recording_by_every_door(tmp_path):

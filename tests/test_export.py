@@ -76,8 +76,8 @@ def test_bad_files_are_one_sentence(tmp_path, exported):
 
 
 def test_the_values_of_an_input_that_needs_the_speed_are_prepared_as_for_torch(tmp_path):
-    use = "log-spectrum,band-kurtosis,envelope-orders"
-    model = made_model(f"physics:use={use}:last=20", 1000, None, sharp=1.0, encoder="dense:widths=64", channels=2)
+    kind = "physics:use=log-spectrum,band-kurtosis,envelope-orders:last=20"
+    model = made_model(kind, 1000, None, sharp=1.0, encoder="dense:widths=64", channels=2)
     graph, windows = load_onnx(export_onnx(model, tmp_path / "model.onnx")), raw_windows(model, 5)
     for rpm, bearing in ((900.0, BEARINGS["6205"]), (1500.0, BEARINGS["6203"])):
         found, expected = (each.outputs(windows, rpm, bearing) for each in (graph, model))

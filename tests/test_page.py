@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from scipy.io import wavfile
 
 import bearcat
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis
-from bearcat.errors import InputError
 from bearcat.report import Cell
 from bearcat.report.pages import write_run_page
 from tests.made_records import made_diagnosis, made_result
@@ -120,11 +118,3 @@ def test_the_page_of_a_run_without_target_labels_says_so_and_shows_the_confidenc
     assert f">{100 * result.record.estimates.mean_confidence:.1f}<" in text
     assert "target accuracy</th>" not in text
     assert "Confusion matrices" not in text
-
-
-def test_without_jinja_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    made_result(tmp_path / "run", Cell("rig", "time", "a→b", "source-only", 0))
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(InputError, match=r"pip install 'bearcat\[report\]'"):
-        write_run_page(tmp_path / "run")
-    assert not (tmp_path / "run" / "report.html").exists()

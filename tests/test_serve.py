@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import os
@@ -150,10 +149,9 @@ def test_what_is_too_slow_or_too_many_is_refused(models, tmp_path):
     for _ in range(10):  # a loaded machine may give these up before it sees the next
         slow = [running.slow_request(100_000) for _ in range(2)]
         time.sleep(0.2)
-        if httpx.get(f"{running.url}/model").status_code == 503:
+        if (status := httpx.get(f"{running.url}/model").status_code) == 503:
             break
-    else:
-        raise AssertionError("connections are not counted")
+    assert status == 503
     for connection in slow:
         with connection, connection.makefile("rb") as file:
             answer = file.read()
@@ -166,9 +164,8 @@ def test_what_is_too_much_is_refused(models, monkeypatch):
     packed = io.BytesIO()
     np.savez_compressed(packed, a=np.zeros(2**20))
     monkeypatch.setattr("bearcat.data.formats.MOST_BYTES", 2**20)
-    with client_of(models / "model.onnx", max_bytes=2**23) as opened:
-        assert "8388608 bytes" in refused(upload(opened, "a.npy", b"1" * (2**23 + 1)), 413, "body")
-        refused(upload(opened, "a.npy", iter([b"1" * 2**20] * 9)), 413, "body")
+    with client_of(models / "model.onnx", max_bytes=2**14) as opened:
+        assert "16384 bytes" in refused(upload(opened, "a.npy", iter([b"1" * 2**10] * 17)), 413, "body")
         assert "MiB" in refused(upload(opened, "a.npz", packed.getvalue(), rate=RATE), 413, "file")
 
 
@@ -178,9 +175,7 @@ def test_without_a_model_fault_lines_and_the_general_model_answer():
         found = upload(alone, "a.wav", content, rpm=1500, bearing="6203", picture=True).json()
         described = alone.get("/model").json()
         unknown = upload(alone, "a.wav", content, rpm=1500).json()
-        refused(upload(alone, "a.npy", as_npy(noise(9000)), bearing="6203"), 422, "rate")
-    kind, picture = found["picture"].split(",")
-    assert (kind, base64.b64decode(picture)[:4]) == ("data:image/png;base64", b"\x89PNG")
+    assert found["picture"].startswith("data:image/png;base64,")
     assert (found["decision"], found["state"], found["network"]) == ("alarm", "outer race", None)
     assert (described["decision"], described["classes"][0]) == (None, "healthy")
     assert unknown["findings"][0]["kind"] == "lines of unknown bearing", "never ok where the bearing is not known"

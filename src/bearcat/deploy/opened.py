@@ -31,8 +31,7 @@ from bearcat.data.inputs import Preparation, find_input
 from bearcat.data.recording import Recording, cut_samples, resample, spectral_shape, stated_speed
 from bearcat.deploy.find import FoundRecording, Given
 from bearcat.diagnosis.decision import Decision
-from bearcat.diagnosis.fusion import FOLDER as GENERAL
-from bearcat.diagnosis.fusion import NetworkEvidence
+from bearcat.diagnosis.fusion import FOLDER, NetworkEvidence
 from bearcat.diagnosis.pooling import Familiarity, Outputs, Pooled, Tally, pool, tally
 from bearcat.diagnosis.recording import Observation
 from bearcat.diagnosis.speed import reading_speed
@@ -96,7 +95,7 @@ class Predictor(Metadata):
 
 def open_model(path: Path) -> Predictor:
     """The model in a folder or an .onnx file; `general` is the one that comes with the package."""
-    path = GENERAL if str(path) == GENERAL.name and not (Path(path) / METADATA).exists() else Path(path)
+    path = FOLDER if str(path) == FOLDER.name and not (path / METADATA).exists() else path
     if path.suffix.lower() == ".onnx":
         return load_onnx(path)
     with naming(path, "is a damaged model folder"):

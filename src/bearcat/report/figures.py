@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDE, NARROW = 7.0, 3.5  # inches: a page and a column in print
-LEGEND_COLUMNS = 3
 RESOLUTION = 200  # dots an inch of the PNG
 
 # Okabe and Ito's colours; black as a grey on which hatches show, yellow darkened for white paper.
@@ -205,7 +204,7 @@ def curves(results: Sequence[Result]) -> ReportFigure | None:
         axis.set_ylim(top=min(101.5, axis.get_ylim()[1]))
     axes[-1].set_xlabel("epochs trained")
     lines = {line.get_label(): line for axis in axes for line in axis.lines}
-    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(LEGEND_COLUMNS, len(lines)))
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(3, len(lines)))
     caption = "Means over a method's runs. The teacher's curve from its first epoch, the student's before."
     return ReportFigure("curves", "Target accuracy, ECE and pseudo-labels over epochs", caption, figure)
 
@@ -273,8 +272,6 @@ def draw_evidence(diagnosis: Diagnosis, width: float = WIDE) -> ReportFigure:
     """The envelope spectrum with its fault lines, the waveform below; the caption is the reason in words."""
     if diagnosis.drawing is None:
         raise InputError(f"{diagnosis.recording}: there is nothing to draw; its signal could not be read")
-    small = width < WIDE
-    height = 0.25 if not diagnosis.drawing.levels else 0.5 if small else 0.55
-    drawing = empty_figure(width, height * width)
-    draw(drawing, diagnosis.drawing, diagnosis.physics, small)
+    drawing = empty_figure(width, (0.5 if diagnosis.drawing.levels else 0.25) * width)
+    draw(drawing, diagnosis.drawing, diagnosis.physics, width < WIDE)
     return ReportFigure("evidence", diagnosis.title, diagnosis.sentence, drawing)

@@ -90,8 +90,7 @@ class Section:
 def templates() -> Any:
     """The template engine, with escaping; InputError says what to install."""
     jinja2 = library("jinja2", "report")
-    strict = jinja2.StrictUndefined
-    environment = jinja2.Environment(autoescape=True, undefined=strict, trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.globals["signs"] = SIGNS
     environment.filters["tied"] = lambda text: text.replace(" %", "\N{NO-BREAK SPACE}%")  # no line begins with a sign
     return environment
