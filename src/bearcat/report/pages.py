@@ -129,11 +129,11 @@ def _recording_sections(diagnoses: Diagnoses) -> list[Section]:
     for diagnosis in worst:
         rpm, bearing = "" if diagnosis.rpm is None else f"{diagnosis.rpm:.0f}", diagnosis.bearing or ""
         rows.append(diagnosis.cells() | {"why": diagnosis.sentence, "rpm": rpm, "bearing": bearing})
-    names = [name for name in LISTED if any(row[name] for row in rows)]
-    note = (
-        "Lines are of the envelope spectrum, in dB above its background. Agreement: the share of windows with the"
-        " recording's diagnosis. Unfamiliar: the share of windows that resemble nothing the model was adapted to."
-    )
+    values = {name: sorted({row[name] for row in rows} - {""}) for name in LISTED}
+    common = [name for name in ("rpm", "bearing") if len(values[name]) == 1]
+    names = [name for name in LISTED if values[name] and name not in common]
+    parts = [f"all with {name} {values[name][0]}" for name in common]
+    note = "; ".join(["Lines are of the envelope spectrum, in dB above its background", *parts]) + "."
     cells = tuple(tuple(TableEntry(row[name]) for name in names) for row in rows)
     table = Table("recordings", "Recordings", note, tuple(names), cells)
     sections = [Section("Recordings", tables=(table,) if rows else (), cards=True)]
