@@ -171,7 +171,7 @@ def _units_in(path: Path, given: Given) -> Iterator[FoundUnit]:
         yield from _listed_units(folder_entries(whole), given)
         for problem in whole.problems:  # no requested recording is dropped
             name = shown(str(root / problem.origin))  # as seen from the current folder
-            reason = problem.sentence.removeprefix(f"{problem.origin}: ")
+            reason = InputError(problem.sentence).beside(problem.origin)
             yield _unusable(name, InputError(f"{name}: {reason}", readable=True))
         return
     files = {file: real_path(file) for file in find_files(path)}
