@@ -312,7 +312,7 @@ def test_no_recording_of_an_odd_folder_is_lost_and_none_stops_the_others(odd_fol
         diagnose(files[0])
 
 
-HEADER = "path,domain,label,rate,channel,start,stop,rpm,bearing,unit,group"
+HEADER = "path,domain,label,rate,channel,start,stop,rpm,bearing,unit,sensitivity"
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,9 @@ HEADER = "path,domain,label,rate,channel,start,stop,rpm,bearing,unit,group"
         ("x.wav,a,,-5", "row 2: column 'rate'.*between"), ("x.wav,a,,,,7.5", "row 2: column 'start'.*whole"),
         ("x.wav,a,,,,10,5", r"row 2: column 'stop': 5 .*'start' \(10\)"), ("x.wav,a,,,,,,0", "row 2: column 'rpm'"),
         ("x.wav,a,,,,,,,nonsense", "row 2: column 'bearing': .*'nonsense'"),
-        ("x.wav,a" + "," * 8 + "V", "row 2: column 'unit'.*'V'"), ("x.wav,a" + "," * 9 + "3", "row 2: column 'group'"),
+        ("x.wav,a" + "," * 8 + "V,0", "row 2: column 'sensitivity'.*between"),
+        ("x.wav,a" + "," * 9 + "hundred", "row 2: column 'sensitivity'.*'hundred'"),
+        ("x.wav,a" + "," * 8 + "g,100", "row 2: column 'sensitivity'.*'g'"),
         ("x.wav,a" + "," * 10 + "7", "row 2: has 12 cells"), ("x\0.wav,a", "row 2: there is no file"),
         ("x.wav,a\nx.wav,b", r"x\.wav: .*same samples as x\.wav;"), ("x.wav,a\ny.wav,b", r"y\.wav: .*same samples as x\.wav"),
         ("x.wav,a,l,,,0,10000\nx.wav,a,m,,,5000,15000", r"x\.wav\[5000:15000\]: .*same samples as x\.wav\[0:10000\]"),

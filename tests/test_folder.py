@@ -93,6 +93,18 @@ def test_the_columns_on_the_page_are_those_that_are_read():
     assert "\n".join(["| column | what it says |", "|---|---|", *rows, ""]) in PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(("unit", "factor"), [("", 10.0), ("V", 10.0), ("mV", 0.01)])
+def test_a_sensitivity_brings_volts_to_g(tmp_path, unit, factor):
+    put(tmp_path / "1.csv")
+    manifest(tmp_path, f"path,domain,unit,sensitivity\n1.csv,pump,{unit},100\n")
+    (entry,) = Folder(root=tmp_path).catalogue().entries
+    recording = entry.read()
+    assert recording.declared.unit == "g"
+    np.testing.assert_allclose(recording.signal, factor * np.loadtxt(tmp_path / "1.csv"), rtol=1e-5)
+    manifest(tmp_path, "path,domain\n1.csv,pump\n")
+    assert Folder(root=tmp_path).catalogue().entries[0].identity != entry.identity
+
+
 @pytest.mark.parametrize(
     ("domain", "rpm"), [("600rpm", 600), ("600_rpm", 600), ("mill 1200.5 RPM", 1200.5), ("load3", 1480), ("0rpm", 1480)]
 )

@@ -50,8 +50,8 @@ EXAMPLES = [
     ),
     (
         "statements differ",
-        {"about": "rpm", "stated": "1500.0", "given": "900.0"},
-        "its own rpm (1500.0) counts, and not the given one (900.0)",
+        {"about": "bearing", "stated": "6203", "given": "6205"},
+        "its own bearing, 6203, counts, and not the given 6205",
     ),
     ("label recordings", {"labelled": False, "recordings": ["a", "b"]}, "label some recordings, such as a, b"),
     (

@@ -149,6 +149,7 @@ RANGES = {
     "rpm": Range("the speed of the shaft", 1e-2, 1e6, "rpm"),
     "load": Range("the load", -1e12, 1e12),
     "group": Range("the group of machines of ISO 20816-3", 1, 2),
+    "sensitivity": Range("the sensitivity", 1e-3, 1e6, "mV/g"),
     "temperature": Range("the temperature", -1e4, 1e4),
     "balls": Range("the number of balls", 1, 500),
     "ball_diameter": Range("the diameter of a ball", 1e-3, 1e5, "mm"),

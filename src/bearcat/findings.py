@@ -318,7 +318,7 @@ _OBSERVED: Words = {
     "own speed counts": (
         "its own {own:g} rpm counts, and not the given {given:g} rpm; leave the speed out, or correct it in a manifest"
     ),
-    "statements differ": "its own {about} ({stated}) counts, and not the given one ({given})",
+    "statements differ": "its own {about}, {stated}, counts, and not the given {given}",
     "no baseline": "no healthy recording of this point at this speed was named, so there is no baseline",
     "no lines read": "no physics check: {problem}",
     "measured speed": "nobody says its speed; the model is given the measured {rpm:.0f} rpm",

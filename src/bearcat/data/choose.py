@@ -6,7 +6,7 @@ used. docs/own-data.md has the rules in words.
 >>> folder, catalogue, settings = choose_settings(folder, folder.catalogue(), task, Requested(input="time"))
 >>> [f"{choice.setting} {choice.value}" for choice in settings.choices]
 >>> survey(Folder(Path("my-recordings")).catalogue()).notes
-("600rpm/inner/3.csv: does not change (0.5 throughout); check its sensor",)
+("600rpm/inner/3.csv: is at 4000 Hz, while 9 others are at 8000 Hz; check how it was recorded",)
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ ENOUGH_TARGET_PHYSICAL = 100  # long windows are worth more than many
 FEWEST_WINDOWS = 10  # of a class of the source, below which a test share of it says nothing
 UNEVEN = 3.0  # the largest class over the smallest, beyond which classes are balanced
 UNLABELLED = "(unlabelled)"
+FEWEST_ALIKE = 3  # recordings of one rate beside which another is odd
+MOST_ODD = 0.2  # of the recordings; more are another kind of recording, not a mistake
+LISTED = 5  # sentences about odd recordings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,9 +186,10 @@ def at_one_rate(
     recordings: Measurements, requested: float | None, problems: list[Problem]
 ) -> tuple[float | None, list[Measurement]]:
     """The rate of the windows, and the recordings as they are at it: the lowest where recordings differ, for resampling
-    up adds nothing.
+    up adds nothing; but an odd one decides for none.
     """
-    rate = requested or min((recording.rate for recording in recordings if recording.rate is not None), default=None)
+    rates = [recording.rate for recording in recordings if recording.rate is not None]
+    rate = requested or _rate_of_most(recordings) or min(rates, default=None)
 
     def resampled(recording: Measurement) -> Measurement:
         if requested is None and rate is not None and recording.rate is None:
@@ -197,9 +201,26 @@ def at_one_rate(
     return rate, [result for _, result in tried(recordings, resampled, problems)]
 
 
+def _rate_of_most(recordings: Measurements) -> float | None:
+    """The rate of all but a few odd recordings; None where there are none or many of them."""
+    rates = Counter(recording.rate for recording in recordings).most_common()
+    few = len(recordings) - sum(count for _, count in rates[:1])
+    odd = 0 < few <= max(1, MOST_ODD * len(recordings)) and rates[0][1] >= FEWEST_ALIKE
+    return rates[0][0] if odd else None
+
+
 def odd_recordings(recordings: Measurements) -> list[str]:
-    """A sentence for each recording that is constant or clipped."""
-    return [f"{recording.origin}: {recording.oddity}" for recording in recordings if recording.oddity is not None]
+    """A sentence for each recording that is constant, clipped or of another rate than the others; the first of many."""
+    usual, sentences = _rate_of_most(recordings), list[str]()
+    for recording in recordings:
+        if recording.oddity is not None:
+            sentences.append(f"{recording.origin}: {recording.oddity}")
+        if usual is not None and recording.rate != usual:
+            rate = "does not say its rate" if recording.rate is None else f"is at {recording.rate:g} Hz"
+            sentences.append(f"{recording.origin}: {rate}, while most are at {usual:g} Hz; check how it was recorded")
+    if len(sentences) > LISTED:
+        sentences = [*sentences[: LISTED - 1], f"{sentences[LISTED - 1]} (and {len(sentences) - LISTED} more odd ones)"]
+    return sentences
 
 
 def paper_settings(requested: Requested) -> DataSettings:
@@ -293,8 +314,6 @@ def choose(
     if split.scheme == "window" and stride < length:
         shared = "test windows share samples with training windows"
         warnings.append(f"windows overlap and are split at random, so {shared}: source scores are too high")
-    if len(recorded_at) > 1 and requested.rate is None:
-        warnings.append(f"recorded at different rates, so all are brought to the lowest, {rate:g} Hz")
     if single := [name for name, count in Counter(recording.label for recording in source).items() if count == 1]:
         warnings.append(f"known from a single recording each: {', '.join(map(str, single))}; others may look different")
     if alien := sorted({recording.label for recording in target if recording.label} - set(classes)):

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
+
+import numpy as np
 
 from bearcat.data.bearing import find_bearing
 from bearcat.data.datasets import (
@@ -37,6 +39,7 @@ from bearcat.data.signals import Signals, chosen_channel, reading
 from bearcat.errors import RANGES, InputError, check_range, shown, suggest
 from bearcat.storage import real_path
 
+FOLDERS_ABOVE = 3  # a recording, whose names may say its speed
 KEPT_BYTES = 2**29  # of decoded files that are kept to be read again
 
 
@@ -84,6 +87,7 @@ class FolderEntry(Entry):
         rpm, _ = (None, None) if speed is not None else stated_speed(row.origin, signals.rpm, listed, usual)
         info = replace(row.info(), rate=row.rate or signals.rate, channel=name, rpm=rpm)
         signal = row.part(channels[name])
+        signal = signal if row.gain == 1 else signal * np.float32(row.gain)  # no copy without need
         return Recording(signal=signal, speed=speed, own_rpm=signals.rpm, declared=row.declared, **vars(info))
 
     def with_channel(self, channel: str | None) -> FolderEntry:
@@ -94,7 +98,7 @@ class FolderEntry(Entry):
 def entry_of(row: ManifestRow, reader: FileReader) -> FolderEntry:
     """A recording of a folder that can be read."""
     version = 4 if row.path.suffix.lower() in STATING else 2
-    identity = f"folder-{version} {row.info()} {row.start} {row.stop}"
+    identity = f"folder-{version} {row.info()} {row.start} {row.stop}" + (f" × {row.gain}" if row.gain != 1 else "")
     known = row.domain, row.label, row.origin, row.path, identity
     entry = FolderEntry(*known, lambda: entry.recording(), row, reader)
     return entry
@@ -173,7 +177,7 @@ class Folder(Dataset):
     def _complete(self, row: ManifestRow) -> ManifestRow:
         """The row, with missing values filled from the folders' names and these settings."""
         bearing = row.bearing or (None if self.bearing is None else find_bearing(self.bearing))
-        row = with_folder_speed(replace(row, channel=row.channel or self.channel, bearing=bearing))
+        row = with_folder_speed(replace(row, channel=row.channel or self.channel, bearing=bearing), self.root)
         if row.rpm or row.rpm_channel:
             return row
         if isinstance(self.rpm, str):
@@ -187,17 +191,19 @@ def speed_in_name(domain: str) -> float | None:
     return float(match[1]) if match and RANGES["rpm"].holds(float(match[1])) else None
 
 
-def speed_in_folders(file: Path) -> float | None:
-    """The speed that the nearest folder above a file is called after."""
-    speeds = (speed_in_name(folder.name) for folder in real_path(file).parents)
+def speed_in_folders(file: Path, root: Path) -> float | None:
+    """The speed that the nearest folder is called after: of `root` and all below it, and of three above the file."""
+    file, root = real_path(file), real_path(root)
+    inside = len(file.parts) - len(root.parts) if file.is_relative_to(root) else 0
+    speeds = (speed_in_name(folder.name) for folder in file.parents[: max(inside, FOLDERS_ABOVE)])
     return next((rpm for rpm in speeds if rpm is not None), None)
 
 
-def with_folder_speed(row: ManifestRow) -> ManifestRow:
+def with_folder_speed(row: ManifestRow, root: Path) -> ManifestRow:
     """The row with the speed that its domain or the nearest folder is called after, unless it states one."""
     if row.rpm or row.rpm_channel:
         return row
-    return replace(row, rpm=speed_in_name(row.domain) or speed_in_folders(row.path))
+    return replace(row, rpm=speed_in_name(row.domain) or speed_in_folders(row.path, root))
 
 
 def _natural(name: str) -> tuple[int, float, str]:
@@ -231,17 +237,26 @@ def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: S
             problems.append(Problem(origin, f"{origin}: {problem}", domain or "", label))
         else:
             rows.append(ManifestRow(path=path, origin=origin, domain=str(domain), label=label))
+    domains = {row.domain for row in rows}
+    names = [path.name for path in (tops if folders else root.iterdir()) if path.is_dir()]
+    visible = sorted(shown(name) for name in names if not name.startswith((".", "__")))
+    notes += [f"{name}: a folder without recordings" for name in visible if name not in domains]
     return rows
 
 
 def _find_duplicates(rows: Sequence[ManifestRow]) -> dict[int, Problem]:
     """Recordings (by number) that share samples with an earlier one: the same file, content, or parts that overlap."""
+    sizes: dict[Path, int] = {}
+    for path in {row.path for row in rows}:
+        with suppress(OSError):  # a file that cannot be read is reported by its reader
+            sizes[path] = path.stat().st_size
+    common = {size for size, count in Counter(sizes.values()).items() if count > 1}
     earlier: dict[tuple[str, str | None], list[ManifestRow]] = defaultdict(list)
     problems: dict[int, Problem] = {}
     for number, row in enumerate(rows):
         key = str(row.path)
-        with suppress(OSError, InputError):  # a file that cannot be read is reported by its reader
-            key = content_digest(row.path)
+        with suppress(OSError, InputError):
+            key = content_digest(row.path) if sizes.get(row.path) in common else key
         for other in earlier[key, row.channel]:
             if row.start < (other.stop or math.inf) and other.start < (row.stop or math.inf):
                 sentence = f"{row.origin}: holds the same samples as {other.origin}; keep one of them"

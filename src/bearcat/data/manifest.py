@@ -53,7 +53,8 @@ class Columns(Request):
     time: str = option("", "When it was recorded, such as 2024-05-01T10:30:00; by default the time in the file's name.")
     load: float | None = option(None, "In any unit, for `watch`.")
     temperature: float | None = option(None, "In any unit, for `watch`.")
-    unit: str = option("", "Unit of the samples: g, m/s², mm/s, …")
+    unit: str = option("", "Unit of the samples: g, m/s², mm/s, …; or V or mV, with `sensitivity`.")
+    sensitivity: float | None = option(None, "Sensitivity of the sensor in mV/g, which converts samples to g.")
     group: int | None = option(None, "ISO 20816-3: 1 above 300 kW, 2 from 15 to 300 kW.")
     mounting: str = option("", "Mounting of the machine, for ISO 20816-3: `rigid` or `flexible`.", choices=MOUNTINGS)
 
@@ -75,6 +76,7 @@ class ManifestRow(RecordingInfo):
     load: float | None = None  # in any unit
     temperature: float | None = None  # °C
     declared: Declared = field(default_factory=Declared)  # for the zone of ISO 20816-3
+    gain: float = 1.0  # what samples are multiplied by, where the sensor's sensitivity is known
     rpm_given: bool = False  # its speed is the one given for all recordings that do not state their own
 
     def of_channel(self, channel: str) -> ManifestRow:
@@ -158,12 +160,23 @@ def _read_row(root: Path, path: Path, texts: Mapping[str, str]) -> ManifestRow:
     # a.wav, where it is written as .\a.wav
     file = shown(path.relative_to(root).as_posix()) if path.is_relative_to(root) else row.path
     origin = _origin(file, row.channel, start, row.stop)
+    unit, gain = _calibration(row)
     names = given.keys() & {field.name for field in fields(ManifestRow)}
     kept: dict[str, Any] = {name: getattr(row, name) for name in names}
     bearing = find_bearing(row.bearing) if row.bearing and row.bearing.lower() != UNKNOWN else None
-    kept |= {"path": path, "domain": domain, "origin": origin, "bearing": bearing}
+    kept |= {"path": path, "domain": domain, "origin": origin, "bearing": bearing, "gain": gain}
     kept |= {"rpm": None, "rpm_channel": row.rpm} if isinstance(row.rpm, str) else {}
-    return ManifestRow(**kept, declared=Declared(row.unit or None, row.group, row.mounting or None))
+    return ManifestRow(**kept, declared=Declared(unit, row.group, row.mounting or None))
+
+
+def _calibration(row: Columns) -> tuple[str | None, float]:
+    """The unit of the signal, and what brings samples there: volts or millivolts by a sensitivity in mV/g become g."""
+    if row.sensitivity is None:
+        return row.unit or None, 1.0
+    volts = {"v": 1000.0, "mv": 1.0}.get((row.unit or "V").lower())
+    if volts is None:
+        raise InputError(f"is for samples in V or mV, and 'unit' is '{row.unit}'; leave one empty", "sensitivity")
+    return "g", volts / row.sensitivity
 
 
 def _plain_number(text: str) -> str:

@@ -133,7 +133,8 @@ class Given:
 
     def differences(self, recording: FoundRecording) -> list[Finding]:
         """Remarks where the recording's statements and the user's differ."""
-        both = {"rpm": (recording.rpm, self.rpm), "bearing": (recording.bearing, self.bearing)}
+        stated, given = (rpm and f"{rpm:g} rpm" for rpm in (recording.rpm, self.rpm))
+        both = {"rpm": (stated, given), "bearing": (recording.bearing, self.bearing)}
         return [
             Finding("statements differ", "remark", {"about": about, "stated": str(stated), "given": str(given)})
             for about, (stated, given) in both.items()
@@ -183,7 +184,7 @@ def _units_in(path: Path, given: Given) -> Iterator[FoundUnit]:
         if real in listed:
             yield from _listed_units(listed[real], given, file)
         else:  # a folder may be named after its speed
-            rpm, place = speed_in_folders(real), _point_folder(file, path)
+            rpm, place = speed_in_folders(real, root), _point_folder(file, path)
             yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, rpm, place))
     for problem in (problem for catalogue in catalogues for problem in catalogue.problems):
         if problem.origin.startswith(MANIFEST):  # a row about one of these files

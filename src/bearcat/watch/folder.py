@@ -143,7 +143,7 @@ class WatchedFolder:
         ), len(folders))  # fmt: skip
         machine = "/".join(folders[: max(1, cut - 1)]) or self.root.name or "machine"
         point, texts = folders[cut - 1] if cut > 1 else None, (path.stem, "/".join([*folders[cut:], path.stem]))
-        return self._arrival(path, status, machine, point, texts, rpm=speed_in_folders(path))
+        return self._arrival(path, status, machine, point, texts, rpm=speed_in_folders(path, self.root))
 
     def _listed(self, manifest: Path) -> Iterator[Arrival]:
         """The recordings that a manifest lists; a row that cannot be read is one with a problem, so that its point is
@@ -151,7 +151,7 @@ class WatchedFolder:
         """
         folder, problems = manifest.parent, list[Problem]()
         try:
-            rows = [with_folder_speed(row) for row in read_manifest(manifest, problems, None)]
+            rows = [with_folder_speed(row, self.root) for row in read_manifest(manifest, problems, None)]
         except InputError as error:
             self.say(f"{folder}: {error}", "problem")
             return
