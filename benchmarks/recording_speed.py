@@ -85,7 +85,8 @@ def make_models(folder: Path) -> None:
         familiarity=familiarity, network=network.requires_grad_(False),
         calibration=Calibration.identity(1, len(names)), encoder=encoder, calibrator="Temperature",
     )  # fmt: skip
-    save_model(folder / "model", replace(model, metadata={"familiarity": {}}))  # which v0.3 wants to be named
+    wanted = {"familiarity": {}, "calibrated": True, "calibration_at_bound": False}  # by v0.3
+    save_model(folder / "model", replace(model, metadata=wanted))
     export_onnx(model, folder / "model.onnx")
 
 

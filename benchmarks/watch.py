@@ -36,7 +36,7 @@ import bearcat
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated, make_specimen
 from bearcat.data.vibration import REFERENCE, Condition, Defect, MachinePhysics, random_stream, simulate
-from bearcat.deploy.find import FoundMeasurement, FoundPoint, Given, found_recording
+from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, found_recording
 from bearcat.diagnosis.decision import binomial_interval
 from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.recording import Measured, Observation
@@ -200,17 +200,15 @@ def _wandering(days: int, deviation: float, correlation: float, random: np.rando
 
 def snapshots_of(machine: FleetMachine, day: int) -> list[Snapshot]:
     """What is measured of a simulated machine on a day."""
-    points = []
+    points = dict[str, list[FoundRecording]]()
     for name, signal in zip(machine.points, machine.signals(day), strict=True):
         recording = Recording(
             signal=signal, rate=RATE, domain="", origin=f"{machine.name}#{name}", rpm=float(machine.speeds[day]),
             bearing=Simulated.bearing, machine=machine.name,
         )  # fmt: skip
         load = round(float(machine.load[day]), 2) if machine.load_known else None
-        found = replace(found_recording(recording), point=name, load=load)
-        points.append(FoundPoint(found.origin, (found,)))
-    measurement = FoundMeasurement(machine.name, tuple(points))
-    return measure(measurement, Given(trust_speed=True), START + DAY * day, machine.name)
+        points[recording.origin] = [replace(found_recording(recording), point=name, load=load)]
+    return measure(FoundMeasurement(points), Given(trust_speed=True), START + DAY * day, machine.name)
 
 
 def _kept(snapshot: Snapshot) -> dict[str, Any]:

@@ -52,4 +52,4 @@ def decided(recording: str, witnesses: Witnesses, **known: Any) -> Diagnosis:
 
 def diagnosed(found: FoundMeasurement, given: Given) -> Diagnoses:
     """The points of one measurement."""
-    return decide_together(examine([FoundUnit(found.name, lambda: [found])], given)[0])
+    return decide_together(examine([FoundUnit("", lambda: [found])], given))

@@ -20,8 +20,9 @@ from tests.test_diagnosis import simulated
 ORDERS = BEARINGS["6203"].orders()
 
 
-def find_measurements(paths, usual=None, **options) -> list[FoundMeasurement]:
-    return [measurement for unit in find_units(paths, Given(**options), usual) for measurement in unit.open()]
+def find_measurements(paths, **options) -> list[FoundMeasurement]:
+    units = [unit for path in paths for unit in find_units(path, Given(**options))]
+    return [measurement for unit in units for measurement in unit.open()]
 
 
 def noise(channels: int, samples: int = 30_000, seed: int = 0) -> np.ndarray:
@@ -37,7 +38,7 @@ def write_csv(path, names, values):
 def shapes(paths, **options):
     """Names of the points' channels, of the only measurement."""
     (measurement,) = find_measurements(paths, **options)
-    return [tuple(recording.channel for recording in point.recordings) for point in measurement.points]
+    return [tuple(recording.channel for recording in axes) for axes in measurement.points.values()]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +81,8 @@ def test_channels_are_what_the_file_holds_and_too_many_samples_are_refused(tmp_p
 
 
 def find_recordings(path) -> list[FoundRecording]:
-    points = [point for measurement in find_measurements([path]) for point in measurement.points]
-    return [recording for point in points for recording in point.recordings]
+    points = [axes for measurement in find_measurements([path]) for axes in measurement.points.values()]
+    return [recording for axes in points for recording in axes]
 
 
 def test_many_lost_samples_spoil_their_own_channel_alone(tmp_path):
@@ -97,7 +98,7 @@ def test_many_lost_samples_spoil_their_own_channel_alone(tmp_path):
 def test_the_speed_is_offered_and_not_diagnosed(tmp_path):
     path = write_csv(tmp_path / "a.csv", ["x [g]", "y [g]", "rpm", "Temp [°C]"], noise(4, 3000))
     (measurement,) = find_measurements([path])
-    assert [recording.channel for point in measurement.points for recording in point.recordings] == ["x [g]", "y [g]"]
+    assert [recording.channel for axes in measurement.points.values() for recording in axes] == ["x [g]", "y [g]"]
     assert measurement.speed is not None
     assert measurement.speed.channel == "rpm"
     assert measurement.speed.read().signal.size == 3000
@@ -121,7 +122,7 @@ def test_names_or_the_caller_say_what_is_one_point(tmp_path):
     assert shapes([bearings], channels="together") == [("b1", "b2")]
     assert shapes([bearings], channel="b2") == [("b2",)]
     (one,) = find_measurements([axes])
-    assert [point.name for point in one.points] == [str(axes)]
+    assert [*one.points] == [str(axes)]
     with pytest.raises(InputError, match="together"):
         list(find_measurements([axes], channels="both"))
 
@@ -129,7 +130,7 @@ def test_names_or_the_caller_say_what_is_one_point(tmp_path):
 def test_a_model_reads_the_channel_it_was_adapted_to_where_it_is_there(tmp_path):
     path = write_csv(tmp_path / "a.csv", ["b1", "b2"], noise(2, 2000))
     for channel, points in (("b2", [("b2",)]), ("DE", [("b1",), ("b2",)])):
-        assert shapes([path], usual=channel) == points
+        assert shapes([path], assumed_channel=channel) == points
 
 
 def test_a_manifest_says_what_is_one_point(tmp_path):
@@ -140,8 +141,8 @@ def test_a_manifest_says_what_is_one_point(tmp_path):
     (tmp_path / "manifest.csv").write_text(rows + "a.wav,d,1,DE,,pump\na.wav,d,3,DE,,pump\na.wav,d,4,,,pump\n")
     assert shapes([tmp_path / "a.wav"]) == [("1", "3"), ("4",)]
     (measurement,) = find_measurements([tmp_path])
-    assert [point.name for point in measurement.points] == [f"{tmp_path / 'a.wav'}#{name}" for name in ("DE", "4")]
-    assert {recording.machine for point in measurement.points for recording in point.recordings} == {"pump"}
+    assert [*measurement.points] == [f"{tmp_path / 'a.wav'}#{name}" for name in ("DE", "4")]
+    assert {recording.machine for axes in measurement.points.values() for recording in axes} == {"pump"}
     (tmp_path / "manifest.csv").write_text(rows + "a.wav,d,,,sideways,pump\n")
     assert "sideways" in Folder(tmp_path).catalogue().problems[0].sentence
 

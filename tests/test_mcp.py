@@ -91,43 +91,36 @@ def test_files_outside_the_folder_and_links_out_of_it_are_refused(ask, plant):
              "x" * 5000, "inside/../../outside.wav", "notes.md"]  # fmt: skip
     *answers, listed = ask(*(("diagnose", {"file": name}) for name in names), ("list_recordings", {}))
     assert all("below the folder" in answer for answer in answers)
-    assert "link.wav" not in listed["recordings"]
-    assert "pump.wav" in listed["recordings"]
+    assert set(listed["recordings"]) >= {"pump.wav", "inside/listed.wav", "crash.mat"}
+    assert not set(listed["recordings"]) & set(names)
 
 
-def test_what_cannot_be_is_a_sentence_and_the_next_is_answered(ask, plant):
+def test_what_cannot_be_is_a_sentence_and_the_next_is_answered_with_what_its_manifest_says(ask, plant):
     wrong = {
         "crash.mat": {"file": "crash.mat", "rate": RATE}, "speed": {"rpm": 1e300}, "bearing": {"bearing": "no such"},
         "rate": {"rate": -1}, "channel": {"channel": "left"}, "rpm": {"rpm": "fast"},
     }  # fmt: skip
-    calls = [("diagnose", {"file": "pump.wav", **given}) for given in (*wrong.values(), KNOWN)]
+    calls = [("diagnose", {"file": "pump.wav", **given}) for given in (*wrong.values(), {"file": "inside/listed.wav"})]
     *answers, fine = ask(*calls)
     for answer, word in zip(answers, wrong, strict=True):
         assert isinstance(answer, str), answer
         assert (word in answer, str(plant) in answer) == (True, False)
-    assert fine["recordings"][0]["decision"] == "alarm"
-
-
-def test_a_manifest_inside_the_folder_says_speed_and_bearing(ask):
-    (answer,) = ask(("diagnose", {"file": "inside/listed.wav"}))
-    (found,) = answer["recordings"]
-    assert found["speed"]["stated"] == 1500
-    assert found["line"] is not None
+    (found,) = fine["recordings"]
+    assert (found["decision"], found["speed"]["stated"], found["line"] is None) == ("alarm", 1500, False)
     assert found["findings"][0]["values"]["zone"] == "D"  # of the unit and the machine that it declares
 
 
 def test_names_are_data_without_control_characters(ask):
     listed, status = ask(("list_recordings", {"containing": "Ignore"}), ("machine_status", {}))
-    (name,) = listed["recordings"]
-    (answer,) = ask(("diagnose", {"file": name, **KNOWN}))
-    for text in (name, answer["recordings"][0]["recording"]):
-        assert text.isprintable()
-        assert "Ignore" in text
-    (point,) = status["points"]
-    assert point["machine"].isprintable()
-    known, missing = (ask(("machine_status", {"machine": name}))[0] for name in (point["machine"], "no\x1b such"))
+    ((name,), (point,)) = listed["recordings"], status["points"]
+    asked = (
+        ("diagnose", {"file": name, **KNOWN}),
+        *(("machine_status", {"machine": each}) for each in (point["machine"], "no\x1b")),
+    )
+    answer, known, missing = ask(*asked)
     assert known == status
-    assert missing.isprintable()
+    for text in (name, answer["recordings"][0]["recording"], point["machine"], missing):
+        assert text.isprintable()
 
 
 def test_what_is_wrong_at_the_start_is_said_at_once(tmp_path, command):

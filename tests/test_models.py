@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -12,13 +14,11 @@ from bearcat.fast.stacked import Randomness, dropped, uniform
 from tests.reference import loop as reference
 
 
-def plain_twin(student: Network, run: int, channels: int, length: int, classes: int) -> nn.ModuleDict:
+def plain_twin(student: Network, run: int, channels: int, classes: int) -> nn.ModuleDict:
     """Torch's own layers with the parameters and statistics of one run."""
     twin = reference.make_student(classes, channels)
     state = {name: value[run].clone() for name, value in student.state_dict().items()}
-    missing, unexpected = twin.load_state_dict(state, strict=False)
-    assert not unexpected
-    assert all(name.endswith("num_batches_tracked") for name in missing)
+    assert not twin.load_state_dict(state, strict=False).unexpected_keys
     return twin
 
 
@@ -28,7 +28,7 @@ def test_every_run_of_a_stack_computes_what_torchs_layers_compute(channels, leng
     student = build_network("cnn", 3, channels, length, classes=5, dropout=0.0)
     initialise(student, [4, 5, 6], 0)
     windows = torch.randn(3, 8, channels, length)
-    twins = [plain_twin(student, run, channels, length, 5) for run in range(3)]
+    twins = [plain_twin(student, run, channels, 5) for run in range(3)]
     for batch_statistics in (True, True, False):  # training, its effect on the statistics, evaluation
         logits, features = student(windows, batch_statistics, None)
         for run, twin in enumerate(twins):
@@ -88,20 +88,17 @@ def test_an_exported_graph_pools_without_an_operation_that_onnx_lacks(length, mo
 
 
 @pytest.mark.parametrize(
-    ("encoder", "widths"), [("linear", []), ("dense", [256, 128]), ("dense:widths=7,5,3", [7, 5, 3])]
+    ("encoder", "widths"), [("linear", [22]), ("dense", [22, 256, 128]), ("dense:widths=7,5,3", [22, 7, 5, 3])]
 )
 def test_an_encoder_is_torchs_own_layers_run_by_run(encoder, widths):
     network = build_network(encoder, runs=3, channels=2, points=11, classes=4, dropout=0.5)
     initialise(network, [5, 6, 7], stream=20)
     windows = torch.randn(3, 9, 2, 11)
     logits, features = network(windows, batch_statistics=True)
+    layers = [layer for sizes in pairwise(widths) for layer in (nn.Linear(*sizes), nn.ReLU())]
+    plain = nn.Sequential(nn.Flatten(), *layers, nn.Linear(widths[-1], 4))
     for run in range(3):
-        layers: list[nn.Module] = [nn.Flatten()]
-        for size, before in zip(widths, [22, *widths], strict=False):
-            layers += [nn.Linear(before, size), nn.ReLU()]
-        plain = nn.Sequential(*layers, nn.Linear([22, *widths][-1], 4))
-        state = [tensor[run] for name, tensor in network.state_dict().items()]
-        for parameter, value in zip(plain.parameters(), state, strict=True):
-            parameter.data.copy_(value)
+        for parameter, value in zip(plain.parameters(), network.state_dict().values(), strict=True):
+            parameter.data.copy_(value[run])
         torch.testing.assert_close(logits[run], plain(windows[run]), rtol=1e-4, atol=1e-5)
-    assert features.shape == (3, 9, [22, *widths][-1])
+    assert features.shape == (3, 9, widths[-1])

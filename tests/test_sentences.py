@@ -47,6 +47,11 @@ EXAMPLES = [
         "the shaft line is at 1207 rpm (57 dB), not at the stated 600 rpm; 1207 rpm is used",
     ),
     (
+        "statements differ",
+        {"about": "bearing", "stated": "6203", "given": "6205"},
+        "its own bearing, 6203, counts, and not the given 6205",
+    ),
+    (
         "baseline change",
         {"measurement": "band_4", "title": "", "band": [3.84, 5.12], "decibels": 9.8, "learnt": True},
         "RMS in 3.84–5.12 kHz 10 dB above what is usual",

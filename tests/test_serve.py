@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import os
@@ -26,8 +25,7 @@ from starlette.testclient import TestClient
 from bearcat.data.simulate import Simulated
 from bearcat.deploy.model import export_onnx
 from bearcat.deploy.opened import open_model
-from bearcat.deploy.serve import QUERY, is_loopback, make_app, serve
-from bearcat.errors import InputError
+from bearcat.deploy.serve import QUERY, make_app
 from bearcat.settings import ServeRequest
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
 
@@ -151,16 +149,14 @@ def test_what_is_too_slow_or_too_many_is_refused(models, tmp_path):
     for _ in range(10):  # a loaded machine may give these up before it sees the next
         slow = [running.slow_request(100_000) for _ in range(2)]
         time.sleep(0.2)
-        if httpx.get(f"{running.url}/health").status_code == 503:
+        if (status := httpx.get(f"{running.url}/model").status_code) == 503:
             break
-    else:
-        raise AssertionError("connections are not counted")
+    assert status == 503
     for connection in slow:
         with connection, connection.makefile("rb") as file:
             answer = file.read()
         assert answer.startswith(b"HTTP/1.1 408"), answer
         assert b"longer than 2 s" in answer
-    assert running.client.get("/model").json()["limits"] == {"max_bytes": 2**26, "timeout": 2, "concurrency": 2}
     assert set(running.stop()) <= {"WARNING:  Exceeded concurrency limit."}
 
 
@@ -168,9 +164,8 @@ def test_what_is_too_much_is_refused(models, monkeypatch):
     packed = io.BytesIO()
     np.savez_compressed(packed, a=np.zeros(2**20))
     monkeypatch.setattr("bearcat.data.formats.MOST_BYTES", 2**20)
-    with client_of(models / "model.onnx", max_bytes=2**23) as opened:
-        assert "8388608 bytes" in refused(upload(opened, "a.npy", b"1" * (2**23 + 1)), 413, "body")
-        refused(upload(opened, "a.npy", iter([b"1" * 2**20] * 9)), 413, "body")
+    with client_of(models / "model.onnx", max_bytes=2**14) as opened:
+        assert "16384 bytes" in refused(upload(opened, "a.npy", iter([b"1" * 2**10] * 17)), 413, "body")
         assert "MiB" in refused(upload(opened, "a.npz", packed.getvalue(), rate=RATE), 413, "file")
 
 
@@ -180,20 +175,17 @@ def test_without_a_model_fault_lines_and_the_general_model_answer():
         found = upload(alone, "a.wav", content, rpm=1500, bearing="6203", picture=True).json()
         described = alone.get("/model").json()
         unknown = upload(alone, "a.wav", content, rpm=1500).json()
-        refused(upload(alone, "a.npy", as_npy(noise(9000)), bearing="6203"), 422, "rate")
-    kind, picture = found["picture"].split(",")
-    assert (kind, base64.b64decode(picture)[:4]) == ("data:image/png;base64", b"\x89PNG")
+    assert found["picture"].startswith("data:image/png;base64,")
     assert (found["decision"], found["state"], found["network"]) == ("alarm", "outer race", None)
     assert (described["decision"], described["classes"][0]) == (None, "healthy")
     assert unknown["findings"][0]["kind"] == "lines of unknown bearing", "never ok where the bearing is not known"
 
 
 def test_many_requests_at_once_get_the_answers_they_get_alone(client):
-    asked = [(f"{seed}.wav", as_wav(noise(4 * LENGTH, seed))) for seed in range(4)]
-    expected = [upload(client, *each).json() for each in asked]
+    asked = [(f"{seed}.wav", as_wav(noise(4 * LENGTH, seed))) for seed in range(4)] * 12
     with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda number: upload(client, *asked[number % 4]).json(), range(48)))
-    assert answers == expected * 12
+        answers = list(pool.map(lambda each: upload(client, *each).json(), asked))
+    assert answers == [upload(client, *each).json() for each in asked[:4]] * 12
 
 
 @pytest.mark.parametrize(
@@ -212,57 +204,47 @@ def test_parameters_that_do_not_fit_are_refused_by_their_name(client, parameters
 
 
 def test_missing_fields_wrong_types_and_unreadable_files_are_named(client):
-    content = as_wav(noise(4 * LENGTH))
+    content, two = as_wav(noise(4 * LENGTH)), as_npy(noise(2000).reshape(2, 1000))
     refused(client.post("/predict", content=content, headers=BINARY), 422, "filename")
-    refused(client.post("/predict?filename=a.wav", content=content), 415, "content-type")
     refused(client.post("/predict?filename=a.wav", files={"file": ("a.wav", content)}), 415, "content-type")
-    assert "rate" in refused(upload(client, "a.npy", as_npy(noise(999))), 422, "rate")
-    two = as_npy(noise(2000).reshape(2, 1000))
+    refused(upload(client, "a.npy", as_npy(noise(999))), 422, "rate")
     refused(upload(client, "a.npy", two, rate=RATE), 422, "channel")
     assert upload(client, "a.npy", two, rate=RATE, channel="2").status_code == 200
     for kind in ("csv", "npy", "npz", "mat", "wav"):
-        for damaged in (b"", b"\x00" * 50, as_npy(noise(500))[:300], content[:300]):
+        for damaged in (b"", as_npy(noise(500))[:300]):
             reason = refused(upload(client, f"Monday.{kind}", damaged, rate=RATE), 422, "file")
             assert reason.startswith(f"Monday.{kind}: ")
     assert "shorter than one window" in refused(upload(client, "a.npy", as_npy(noise(99)), rate=RATE), 422, "file")
 
 
 def test_loopback_is_the_default_and_foreign_names_are_kept_out(client):
-    assert is_loopback(ServeRequest().host)
     for host, status in (("elsewhere.example", 400), ("localhost:80", 200), ("[::1]:80", 200), ("127.0.0.1:8000", 200)):
         assert client.get("/model", headers={"Host": host}).status_code == status
-    names = ("127.0.0.1", "::1", "localhost", "0.0.0.0", "10.1.2.3", "plant.example")
-    assert list(map(is_loopback, names)) == [True] * 3 + [False] * 3
     listed = client.get("/openapi.json").json()["paths"]["/predict"]["post"]["parameters"]
     assert [parameter["name"] for parameter in listed] == list(QUERY)
 
 
 def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command, monkeypatch):
-    for limits in ({"max_bytes": 1}, {"timeout": 0.0}, {"timeout": float("nan")}, {"concurrency": 0}, {"port": 70_000}):
-        with pytest.raises(InputError) as refused:
-            ServeRequest.of(**limits)
-        assert refused.value.field == next(iter(limits))
-    for path, words, sentence in (
-        (tmp_path / "no.onnx", {}, "there is no such file"), (None, {"alarm": ["inner"]}, "--alarm"),
-        (models / "model.onnx", {"alarm": ["iner"]}, "no class 'iner'; did you mean 'inner'"),
-    ):  # fmt: skip
-        with pytest.raises(InputError, match=sentence):
-            serve(path, ServeRequest.of(port=0, alarm=words.get("alarm")))
-    monkeypatch.setenv("BEARCAT_TOKEN", "of an earlier version")
-    with pytest.raises(InputError, match="BEARCAT_TOKEN"):
-        serve(None, ServeRequest())
-    monkeypatch.delenv("BEARCAT_TOKEN")
+    def refused(sentence: str, *words: object) -> None:
+        status, _, said = command("serve", *words)
+        assert (status, sentence in said) == (2, True)
+
+    refused("no.onnx", tmp_path / "no.onnx")
+    refused("--alarm", "--alarm", "inner", "--port", 0)
+    refused("no class 'iner'; did you mean 'inner'", models / "model.onnx", "--alarm", "iner", "--port", 0)
+    for option, value in (("--max-bytes", 1), ("--timeout", "nan"), ("--concurrency", 0), ("--port", 70_000)):
+        refused(option, option, value)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        status, _, said = command("serve", models / "model.onnx", "--port", taken.getsockname()[1])
-    assert (status, "cannot listen (Address already in use)" in said) == (2, True)
+        refused("cannot listen (Address already in use", "--port", taken.getsockname()[1])
+    with monkeypatch.context() as patch:
+        patch.setenv("BEARCAT_TOKEN", "of an earlier version")
+        refused("BEARCAT_TOKEN")
     monkeypatch.delitem(sys.modules, "bearcat.deploy.serve")
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    status, _, said = command("serve", models / "model.onnx", "--port", 0)
-    assert (status, "pip install 'bearcat[serve]'" in said) == (2, True)
+    refused("pip install 'bearcat[serve]'")
 
 
 def test_the_page_is_one_file_that_asks_nobody(client):
     text = client.get("/").text
     assert "default-src 'none'" in text
-    assert not re.search(r"""(src|href)=["'](?!/|data:|#)""", text)
-    assert not re.search("https?://|@import|innerHTML", text)
+    assert not re.search("""(src|href)=["'](?!/|data:|#)|https?://|@import|innerHTML""", text)

@@ -11,7 +11,7 @@ from scipy.signal import lfilter
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
-from bearcat.deploy.find import FoundMeasurement, FoundRecording, Given, alone, found_recording
+from bearcat.deploy.find import FoundRecording, Given, alone, found_recording
 from bearcat.diagnosis.combs import GRID, follow_speed, shaft_lines, shaft_scores
 from bearcat.diagnosis.speed import measure_speed
 from tests import pooled
@@ -135,7 +135,7 @@ def test_a_varying_speed_is_followed_before_a_recording_is_diagnosed(state, tach
     rate = float(recording.rate or 0)
     made = {"rpm": speed, "pulses": pulses_of(speed, rate, 1), "six pulses": pulses_of(speed, rate, 6)}.get(str(tacho))
     channel = None if made is None else array_recording(np.asarray(made, dtype=np.float32), rate, "tacho")
-    found = FoundMeasurement("x", alone(array_recording(recording.signal, rate, "x")).points, channel)
+    found = alone(array_recording(recording.signal, rate, "x"), channel)
     (diagnosis,) = pooled.diagnosed(found, Given(rpm=1500.0, bearing=BEARINGS["6203"]))
     assert (diagnosis.state, diagnosis.decision.action) == (state, "alarm")
     assert diagnosis.speed.by == ("followed" if tacho is None else "tacho")

@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from bearcat.data.recording import Recording
 from bearcat.data.simulate import Simulated
 from bearcat.data.vibration import CONDITIONS, Defect, MachinePhysics, simulate
-from bearcat.deploy.find import FoundMeasurement, FoundPoint, Given, found_recording
+from bearcat.deploy.find import FoundMeasurement, Given, found_recording
 from bearcat.diagnosis.recording import Measured, Observation
 from bearcat.errors import InputError
 from bearcat.findings import Finding
@@ -310,12 +310,12 @@ def test_a_file_that_cannot_be_read_or_is_refused_is_to_be_checked_and_not_learn
 
 def measured(signals, time):
     """Snapshots of several points."""
-    points = []
+    points = {}
     for name, signal in signals.items():
         stated = {"rate": RATE, "rpm": 1500.0, "bearing": Simulated.bearing, "machine": "pump"}
-        found = found_recording(Recording(signal=signal, domain="", origin=f"x#{name}", **stated))
-        points.append(FoundPoint(found.origin, (found,)))
-    return measure(FoundMeasurement("x", tuple(points)), Given(trust_speed=True), time, "pump")
+        origin = f"x#{name}"
+        points[origin] = [found_recording(Recording(signal=signal, domain="", origin=origin, **stated))]
+    return measure(FoundMeasurement(points), Given(trust_speed=True), time, "pump")
 
 
 def simulated(day, length=0.0, part="outer", seconds=1.0, seed=0):

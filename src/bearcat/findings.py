@@ -218,15 +218,13 @@ _OBSERVED: Words = {
     "own speed counts": (
         "its own {own:g} rpm counts, and not the given {given:g} rpm; leave the speed out, or correct it in a manifest"
     ),
-    "statements differ": "the stated {about} ({stated}) and the given one differ: the stated counts",
+    "statements differ": "its own {about}, {stated}, counts, and not the given {given}",
     "no baseline": "no healthy recording of this point at this speed was named, so there is no baseline",
     "no lines read": "no physics check: {problem}",
     "measured speed": "nobody says its speed; the model is given the measured {rpm:.0f} rpm",
     "usual speed": "taken to be at {rpm:g} rpm, the speed the model was adapted to; give another as rpm",
-    "model without rate": "the model does not know the rate it was trained at, so {rate:g} Hz may not be that",
     "rate assumed": "does not say its rate, and is taken to be at {rate:g} Hz",
     "resampled": "resampled from {rate:g} Hz to the model's {to:g} Hz",
-    "missing frequencies": "the model was trained on frequencies above {hertz:g} Hz, which this recording has not",
 }
 _OF_MODEL: Words = {
     "training broke down": "training broke down: the loss became NaN or infinite",

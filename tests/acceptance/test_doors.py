@@ -27,24 +27,20 @@ def flat(folder: Path, out: Path) -> Path:
 
 
 def test_sixty_recordings_through_six_doors(tmp_path):
-    made = tmp_path / "made"
+    made, compared = tmp_path / "made", 0
     made.mkdir()
     write_all(made, REAL)
     for seed in range(30):
         state = ("healthy", *ORDERS)[seed % 4]
         _wav(made / "more" / f"{state}-{seed}.wav", draw(state, 400 + seed, 700.0 + 60 * seed, 1.0, 0.3 + seed / 10))
-    root = tmp_path / "own"
-    shutil.copytree(made / "own" / "900rpm", root / "900rpm")
-    flat(made / "own" / "1480rpm", root / "1480rpm")
-    adapt_and_predict(root, tmp_path / "out", "900rpm", "1480rpm", "--bearing", BEARING)
-    if (made / "rig").is_dir():
-        shutil.copytree(made / "rig" / "600rpm", tmp_path / "rig" / "600rpm")
-        flat(made / "rig" / "1200rpm", tmp_path / "rig" / "1200rpm")
-        adapt_and_predict(tmp_path / "rig", tmp_path / "real", "600rpm", "1200rpm", "--bearing", BEARING)
-    compared = 0
+    for name, source, target in (("own", "900rpm", "1480rpm"), ("rig", "600rpm", "1200rpm")):
+        if (made / name).is_dir():
+            shutil.copytree(made / name / source, tmp_path / name / source)
+            flat(made / name / target, tmp_path / name / target)
+            adapt_and_predict(tmp_path / name, tmp_path / f"{name}-out", source, target, "--bearing", BEARING)
     for name, query in QUERIES.items():
         if (made / name).is_dir():
             folder = flat(made / name, tmp_path / "flat" / name)
-            compared += compare(folder, tmp_path / "out" / "model", **query)
+            compared += compare(folder, tmp_path / "own-out" / "model", **query)
     assert compared >= (60 if REAL.is_dir() else 30)
     watched(tmp_path / "plant", sorted((tmp_path / "flat" / "drawn").iterdir()), **QUERIES["drawn"])

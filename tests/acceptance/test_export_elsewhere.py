@@ -11,14 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.io import wavfile
 
 from bearcat.deploy.model import export_onnx
 from bearcat.diagnosis.pooling import pool, tally
 from tests.commands import python
 from tests.test_artefact import familiar_with, made_model, raw_windows, save_model
 from tests.test_export import PARITY
+from tests.test_serve import noise
 
-DOCS = Path(__file__).parents[2] / "docs"
+DEPLOY = Path(__file__).parents[2] / "docs" / "deploy.md"
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +49,13 @@ def test_it_runs_where_torch_is_not_installed(tmp_path, exported):
     windows = raw_windows(model)
     np.save(tmp_path / "recording.npy", windows.reshape(-1))
     save_model(tmp_path / "model", model)
-
-    def predict(place: Path) -> subprocess.CompletedProcess:
-        words = ("predict", place, tmp_path / "recording.npy", "--rate", "12000", "--format", "json")
-        return subprocess.run([sys.executable, "-c", ELSEWHERE, *words], capture_output=True, text=True)
-
-    result, refused = predict(path), predict(tmp_path / "model")
+    result, refused = (
+        subprocess.run(
+            [sys.executable, "-c", ELSEWHERE, "predict", place, tmp_path / "recording.npy", "--rate", "12000", "--format", "json"],
+            capture_output=True, text=True,
+        )
+        for place in (path, tmp_path / "model")
+    )  # fmt: skip
     assert result.returncode in (0, 1, 3), result.stderr
     (row,) = json.loads(result.stdout)["recordings"]
     expected = pool(tally(model.outputs(windows).log_probabilities), model.pooled_temperature)
@@ -62,15 +65,12 @@ def test_it_runs_where_torch_is_not_installed(tmp_path, exported):
 
 
 def test_the_examples_of_the_documentation_run(tmp_path, exported):
-    from scipy.io import wavfile
-
     model, path = exported
     shutil.copy(path, tmp_path / "model.onnx")
     save_model(tmp_path / "model", model)
-    signal = np.random.default_rng(0).standard_normal(256 * 20 + 5).astype(np.float32)
+    signal = noise(256 * 20 + 5)
     wavfile.write(tmp_path / "recording.wav", 12_000, signal)
-    page = (DOCS / "deploy.md").read_text(encoding="utf-8")
-    examples = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    examples = re.findall(r"```python\n(.*?)```", DEPLOY.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert len(examples) == 2
     diagnosis = pool(tally(model.outputs(signal[: 256 * 20].reshape(20, 1, 256)).log_probabilities))
     for example in examples:

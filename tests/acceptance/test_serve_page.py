@@ -44,9 +44,8 @@ def test_recordings_dropped_on_the_page_are_listed_worst_first_with_their_eviden
         assert [text.split("\n")[0] for text in articles.all_inner_texts()] == [
             "alarm bad.wav", "check no.wav", f"ok {attack}",
         ]  # fmt: skip
-        worst = articles.nth(0).inner_text()
-        assert expected["line"] in worst
-        assert f"{expected['state']}, confidence {100 * expected['confidence']:.1f} %" in worst
+        confidence = f"{expected['state']}, confidence {100 * expected['confidence']:.1f} %"
+        assert all(text in articles.nth(0).inner_text() for text in (expected["line"], confidence))
         assert page.evaluate("document.querySelector('article img').naturalWidth") > 500
         assert page.title() != "taken"
         for width in (1280, 360):

@@ -145,7 +145,7 @@ class Library:
 
         def measure() -> list[MeasuredUnit]:
             units = units_of(self.catalogue(spec.dataset).only([domain]), cut)
-            return [replace(measure_unit(unit, given), opened=()) for unit in units]
+            return [replace(measure_unit(unit, given), open=unit.open) for unit in units]  # none stays open
 
         return self._once(("measured", spec.dataset, domain, rate, cut), measure)
 
@@ -196,7 +196,7 @@ class Library:
         if spec.recipe.find(MatchClusters) is None or not has_several_states(data.source_train):
             return data
         codes, certain = state_codes(split.classes), dict[str, int]()
-        for point in examine(self.measured(spec, spec.task.target), spec.given)[0]:
+        for point in examine(self.measured(spec, spec.task.target), spec.given):
             shares = fuse(point.witnesses)
             state = max(shares, key=lambda name: shares[name], default=None)
             if state in FAULTS and state in codes and shares[state] >= ANCHOR:

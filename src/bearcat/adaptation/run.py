@@ -130,7 +130,7 @@ def diagnose_target(
     """The record with the target's recordings as `bearcat predict` has them, and with the decision on the model, which
     their answers complete. Without a model, their signals alone, and none is ok.
     """
-    observations, _ = examine(library.measured(spec, spec.task.target), spec.given, model)
+    observations = examine(library.measured(spec, spec.task.target), spec.given, model)
     if model is None:
         refused = Finding("refused model", "check")
         observations = [replace(observation, observed=(*observation.observed, refused)) for observation in observations]
@@ -154,9 +154,10 @@ def diagnose_tested(
         network = network_evidence(pooled, split.classes, record.decision, record.evidence.shift)
         return replace(point, witnesses=replace(point.witnesses, network=network))
 
-    units = [unit.answered(answered) for unit in library.measured(spec, spec.task.target)]
+    measured = library.measured(spec, spec.task.target)
+    units = [replace(unit, points=list(map(answered, unit.points))) for unit in measured]
     names = {point.recording for unit in units for point in unit.points if point.network is not None}
-    observations = [each for each in examine(units, spec.given)[0] if each.recording in names]
+    observations = [each for each in examine(units, spec.given) if each.recording in names]
     return _decided(record, observations, library, spec, evaluation.unknown)
 
 

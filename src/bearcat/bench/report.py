@@ -40,7 +40,7 @@ from bearcat.report import (
     ordered_tasks,
 )
 from bearcat.report.figures import WIDE, ReportFigure, empty_figure, house_style
-from bearcat.report.pages import NOTHING, Section, Table, TableEntry, number_entry, percent_entry, templates, write_page
+from bearcat.report.pages import NOTHING, Section, Table, TableEntry, number_entry, percent_entry, write_page
 from bearcat.storage import write_atomically
 
 
@@ -51,10 +51,11 @@ def write_bench_report(
     for metric in metrics:
         if all(result.score("target", METRICS[metric].score) is None for result in results):
             raise InputError(f"no run has the score '{metric}'; choose another --metric, or train the runs again")
-    environment, pandas = templates(), library("pandas", "bench")
+    pandas = library("pandas", "bench")
     library("scikit_posthocs", "bench")  # before anything is written
+    library("jinja2", "report")
     results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
-    numbers = [("Runs", str(len(results)), f"of {len(results) + len(missing)} planned")]
+    numbers = [("Runs", f"{len(results)} of {len(results) + len(missing)}")]
     if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
         for folder in ("tables", "figures"):
             rmtree(out / folder, ignore_errors=True)
@@ -64,7 +65,7 @@ def write_bench_report(
         groups[run.cell.dataset, run.cell.input].append(run)
     sections = [_section(f"{data}, {kind} input", groups[data, kind], metrics, out) for data, kind in sorted(groups)]
     subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
-    page = write_page(out / "report.html", environment, title, subtitle, numbers, sections)
+    page = write_page(out / "report.html", title, subtitle, numbers, sections)
     rows = pandas.DataFrame([_tidy(result) for result in results], dtype=object).map(csv_cell)
     write_atomically(out / "runs.csv", rows.to_csv(index=False).encode())
     return page
@@ -86,7 +87,8 @@ def _section(title: str, runs: Sequence[Result | Missing], metrics: Sequence[str
     sentences = data_sentences(results)
     if results:
         by_method = [[run for run in results if run.cell.method == method] for method in ordered_methods(results)]
-        pictures += [figures.curves(results), *map(figures.reliability, by_method), figures.confusions(results)]
+        pictures.append(figures.curves(results))
+        pictures += [*map(figures.reliability, by_method), *map(figures.confusion, by_method)]
     slug = file_name(title.removesuffix(" input").lower())
     tables = [replace(table, name=f"{slug}-{table.name}", title=f"{table.title}: {title}") for table in tables]
     named = [replace(figure, name=file_name(f"{slug}-{figure.name}")) for figure in pictures if figure is not None]

@@ -68,8 +68,6 @@ def _print_diagnoses(diagnoses: Diagnoses, form: str) -> int:
     for diagnosis in diagnoses:
         for note in diagnosis.notes:
             recordings_by_note[note].append(diagnosis.recording)
-    for note in diagnoses.notes:
-        print_note(note)
     for note, (first, *others) in recordings_by_note.items():
         print_note(f"{first}{f' and {len(others)} more' if others else ''}: {note}")
     decided = any(diagnosis.state not in UNDECIDED for diagnosis in diagnoses)

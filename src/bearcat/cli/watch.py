@@ -144,8 +144,12 @@ def serve(
 ) -> None:
     """Diagnose over HTTP, with a page to drop recordings on. Ctrl-C stops it (docs/deploy.md)."""
     cli.use_one_core()
+    from bearcat.deploy.opened import open_model
+    from bearcat.deploy.serve import LOCAL
     from bearcat.deploy.serve import serve as run
 
+    if request.host not in LOCAL:
+        print_note(f"everyone who can reach {request.host} may send requests; a reverse proxy can restrict that")
     fleet = None
     if request.store is not None:
         from bearcat.report.fleet import served_page
@@ -157,7 +161,11 @@ def serve(
         machines = "" if fleet is None else f" and watched machines at {address}/fleet"
         print(f"Serving {model or 'bearcat diagnose'} at {address}{machines} (Ctrl-C stops it)", flush=True)
 
-    run(model, request, started, cli.print_decision, fleet)
+    opened = None
+    if model is not None:
+        opened = open_model(model)
+        cli.print_decision(opened)
+    run(opened, request, started, fleet)
 
 
 def mcp(

@@ -119,14 +119,6 @@ def _shared(names: Sequence[str]) -> str:
     return " ".join(common) or "+".join(names)
 
 
-def described(points: dict[str, tuple[str, ...]]) -> str:
-    """How several channels are read, for people."""
-    together = ["+".join(names) for names in points.values() if len(names) > 1]
-    apart = [name for names in points.values() if len(names) == 1 for name in names]
-    parts = [f"{', '.join(together)} together"] * bool(together) + [f"{', '.join(apart)} apart"] * bool(apart)
-    return f"channels {'; '.join(parts)}; --channels together or apart changes it"
-
-
 def check_unit(unit: str | None) -> str:
     """The unit of an acceleration or a velocity, as the tables have it; InputError where it is neither."""
     text, units = (unit or "").strip().lower(), (*ACCELERATION, *SPEEDS)

@@ -23,16 +23,8 @@ from numpy.typing import NDArray
 
 from bearcat.data.channels import unit_of
 from bearcat.data.manifest import is_time
-from bearcat.data.recording import Recording
-from bearcat.deploy.find import (
-    FoundMeasurement,
-    FoundPoint,
-    FoundRecording,
-    FoundUnit,
-    Given,
-    find_units,
-    split_name,
-)
+from bearcat.data.recording import Recording, stated_speed
+from bearcat.deploy.find import FoundMeasurement, FoundRecording, FoundUnit, Given, find_units, split_name
 from bearcat.diagnosis.judging import decide_together
 from bearcat.diagnosis.physics import PhysicsEvidence, cross_talk, known_baseline, loudness
 from bearcat.diagnosis.quality import Channel, clipped_share
@@ -50,7 +42,6 @@ History = Mapping[str | None, Sequence[PhysicsEvidence]]  # of recordings known 
 
 Recorded = str | Path | NDArray[Any]  # a file, a folder, a manifest, or a signal (time,)
 Course = tuple[SpeedEvidence, NDArray[np.float64] | None]  # of a recording's speed, and its track if that varies
-Examined = tuple[list[Observation], list[str]]  # an observation of each point; notes on the channels
 
 
 def diagnose(
@@ -63,33 +54,27 @@ def diagnose(
     """
     request = request or DiagnoseRequest()
     given = Given.of(request, () if model is None else model.classes)
-    evidence, notes = examine(recordings, given, model, healthy, request.jobs)
-    return Diagnoses(decide_together(evidence), notes)
+    return decide_together(examine(recordings, given, model, healthy, request.jobs))
 
 
 def examine(
-    recordings: Sequence[Recorded | FoundUnit | MeasuredUnit], given: Given, model: Predictor | None = None,
+    recordings: Sequence[Recorded | FoundUnit], given: Given, model: Predictor | None = None,
     healthy: Sequence[Recorded] = (), jobs: int = 1,
-) -> Examined:  # fmt: skip
+) -> list[Observation]:  # fmt: skip
     """The evidence that `diagnose` decides on; `bearcat adapt` first decides with it whether to use its new model.
 
     Units that were measured are not measured again.
     """
-    history, units = _usual_lines(healthy, given) if len(healthy) else {}, _units(recordings, given, model)
-    work = partial(_examine, model=model, history=history, given=given if model is None else given.with_model(model))
-    evidence, notes = list[Observation](), list[str]()
-    for observations, channel_notes in in_processes(work, list(units), jobs):
-        evidence += observations
-        notes += channel_notes
-    return evidence, notes
+    history = _usual_lines(healthy, given) if len(healthy) else {}
+    given = given if model is None else given.with_model(model)
+    work = partial(_examine, model=model, history=history, given=given)
+    return [point for points in in_processes(work, list(_units(recordings, given)), jobs) for point in points]
 
 
-def _units(
-    recordings: Sequence[Recorded | FoundUnit | MeasuredUnit], given: Given, model: Predictor | None
-) -> Iterator[FoundUnit | MeasuredUnit]:
+def _units(recordings: Sequence[Recorded | FoundUnit], given: Given) -> Iterator[FoundUnit]:
     """Finds the measurements of files, folders and arrays, without opening them."""
     for number, recording in enumerate(recordings):
-        if isinstance(recording, FoundUnit | MeasuredUnit):
+        if isinstance(recording, FoundUnit):
             yield recording
         elif isinstance(recording, np.ndarray):
             if given.speed is not None:
@@ -97,13 +82,13 @@ def _units(
             name = f"array {number}" if len(recordings) > 1 else "array"
             yield FoundUnit.of(Recording(signal=recording, rate=given.rate, domain="", origin=name))
         else:
-            yield from find_units([Path(recording)], given, None if model is None else model.channel)
+            yield from find_units(Path(recording), given)
 
 
 def _usual_lines(healthy: Sequence[Recorded], given: Given) -> History:
     """Fault lines of healthy recordings, by point; InputError if none can be read."""
     usual = defaultdict[str | None, list[PhysicsEvidence]](list)
-    for observation in examine(healthy, given)[0]:
+    for observation in examine(healthy, given):
         if observation.problem is not None:
             raise observation.problem
         if observation.physics is not None:
@@ -113,16 +98,16 @@ def _usual_lines(healthy: Sequence[Recorded], given: Given) -> History:
     return dict(usual)
 
 
-def _examine(unit: FoundUnit | MeasuredUnit, model: Predictor | None, history: History, given: Given) -> Examined:
+def _examine(unit: FoundUnit, model: Predictor | None, history: History, given: Given) -> list[Observation]:
     """The evidence of one unit; a bug in bearcat is printed, and the other units go on."""
     try:
         measured = unit if isinstance(unit, MeasuredUnit) else measure_unit(unit, given)
-        measured = measured if model is None else _asked(measured, model, given)
-        return [completed(point, history) for point in measured.points], list(measured.notes)
+        points = measured.points if model is None else _asked(measured, model, given)
+        return [completed(point, history) for point in points]
     except (InputError, OSError) as error:
-        return [_unusable(unit.name, error)], []
+        return [_unusable(unit.name, error)]
     except Exception as error:
-        return [Observation(unit.name, problem=bug(unit.name, error))], []
+        return [Observation(unit.name, problem=bug(unit.name, error))]
 
 
 def in_processes(function: Callable[[Any], Any], values: Sequence[Any], jobs: int) -> Iterator[Any]:
@@ -146,41 +131,30 @@ def in_processes(function: Callable[[Any], Any], values: Sequence[Any], jobs: in
 
 
 @dataclass(frozen=True, eq=False)
-class MeasuredUnit:
+class MeasuredUnit(FoundUnit):
     """A unit whose signals were measured, and compared with those of its neighbours."""
 
-    unit: FoundUnit
     points: list[Observation]
-    notes: tuple[str, ...] = ()  # on the channels
-    opened: Sequence[FoundMeasurement] = ()  # what was read; without it, it is read again where a model is asked
-
-    @property
-    def name(self) -> str:
-        return self.unit.name
-
-    def answered(self, answer: Callable[[Observation], Observation]) -> MeasuredUnit:
-        """The same with every point replaced by what `answer` makes of it."""
-        return replace(self, points=list(map(answer, self.points)))
 
 
 def measure_unit(unit: FoundUnit, given: Given) -> MeasuredUnit:
-    """Opens a unit and measures it."""
+    """Opens a unit, which stays open, and measures it."""
     try:
         opened = unit.open()
     except (InputError, OSError) as error:
-        return MeasuredUnit(unit, [_unusable(unit.name, error)])
-    points = [point for each in opened for point in _beside_each_other(measure_points(each, given))]
-    return MeasuredUnit(unit, points, tuple(note for each in opened for note in each.notes), opened)
+        return MeasuredUnit(unit.name, unit.open, [_unusable(unit.name, error)])
+    points = [point for measurement in opened for point in _beside_each_other(measure_points(measurement, given))]
+    return MeasuredUnit(unit.name, lambda: opened, points)
 
 
 def measure_points(measurement: FoundMeasurement, given: Given) -> list[Observation]:
     """What the signals of each point say; a point that cannot be used does not stop the others."""
     observations = []
-    for point in measurement.points:
+    for name, axes in measurement.points.items():
         try:
-            observations.append(_measure(point, given, measurement.speed))
+            observations.append(_measure(name, axes, given, measurement.speed))
         except (InputError, OSError) as error:
-            observations.append(_unusable(point.name, error))
+            observations.append(_unusable(name, error))
     return observations
 
 
@@ -189,34 +163,36 @@ def _unusable(name: str, error: InputError | OSError) -> Observation:
     return Observation(name, problem=problem.with_traceback(None))  # whose frames would keep the samples
 
 
-def _measure(point: FoundPoint, given: Given, speed: FoundRecording | None) -> Observation:
+def _measure(name: str, axes: Sequence[FoundRecording], given: Given, speed: FoundRecording | None) -> Observation:
     """Reads the axes of a point: speed, fault lines, levels, and what is stated about it."""
-    noticed, channels, courses = given.differences(point.recordings[0]), list[Channel](), list[Course]()
-    bearing = next(filter(None, map(given.bearing_of, point.recordings)), None)
+    first, channels, courses = axes[0], list[Channel](), list[Course]()
+    noticed = given.differences(first)
+    bearing = next(filter(None, map(given.bearing_of, axes)), None)
     orders = None if bearing is None else bearing.orders()
-    for found in point.recordings:
-        recording, declared = found.read(), given.declared_of(found)
-        rate, (stated, contradiction) = given.rate_of(recording), given.rpm_of(found, recording)
+    for found in axes:
+        recording, declared = found.read(), given.declared.completed(found.declared, found.channel or "")
+        stated, contradiction = stated_speed(recording.origin, recording.own_rpm, found.rpm, given.rpm)
         noticed += [] if contradiction is None else [contradiction]
         rpm, unit = stated or given.assumed_rpm, unit_of(found.channel or "") or declared.unit
+        rate = given.rate_of(recording)
         channels.append(Channel(recording.origin, recording.signal, rate, unit, recording.gaps, rpm, declared))
         tacho = _tacho(recording, speed, given, rpm)
         courses.append(speed_course(recording.signal, rate, orders, rpm, given.trust_speed, tacho))
     measured, track = max(courses, key=lambda course: course[0].clarity)  # axes of one bearing have one speed
     observed = observe(channels, measured, bearing, track, given.without, given.measured, given.search is not False)
-    doubts, problem, first = list(measured.findings), observed.no_lines, point.recordings[0]
+    doubts, problem = list(measured.findings), observed.no_lines
     if problem is not None and problem.field is None:
         noticed.append(Finding("no lines read", "remark", {"problem": str(problem)}))
     elif problem is not None and problem.field == "rpm" and measured.rpm is None:
         doubts.append(Finding("speed not found", "check"))
     noticed += [doubt.but("remark") if given.trust_speed else doubt for doubt in doubts]
-    folder, named = split_name(first.origin, first.path)[0], split_name(point.name, first.path)[2]
+    folder, named = split_name(first.origin, first.path)[0], split_name(name, first.path)[2]
     return replace(
-        observed, recording=point.name, machine=first.machine or first.domain or str(Path(folder)),
+        observed, recording=name, machine=first.machine or first.domain or str(Path(folder)),
         point=first.point or named or None, observed=(*noticed, *observed.observed),
         rule=given.rule, bearing=None if observed.physics is None else str(bearing),
         machine_stated=first.machine is not None or is_time(first.path.stem),
-        channels=tuple(found.origin for found in point.recordings),
+        channels=tuple(found.origin for found in axes),
     )  # fmt: skip
 
 
@@ -237,29 +213,21 @@ def _tacho(
     return speed
 
 
-def _asked(unit: MeasuredUnit, model: Predictor, given: Given) -> MeasuredUnit:
-    """The unit with the model's answers."""
+def _asked(unit: MeasuredUnit, model: Predictor, given: Given) -> list[Observation]:
+    """The points of the unit with the model's answers."""
+    from bearcat.deploy.opened import answered  # other commands start without it
+
     if all(point.problem is not None for point in unit.points):
-        return unit
-    opened = unit.opened or unit.unit.open()
-    recordings = {point.name: point.recordings for measurement in opened for point in measurement.points}
-    return unit.answered(lambda point: _answered(point, recordings[point.recording], model, given))
-
-
-def _answered(point: Observation, recordings: Sequence[FoundRecording], model: Predictor, given: Given) -> Observation:
-    """The point with the model's answer."""
-    from bearcat.deploy.opened import ask  # other commands start without it
-
-    if point.problem is not None or point.speed is None:
-        return point
-    try:
-        network, noticed = ask(model, recordings, point.speed, given)
-    except (InputError, OSError) as error:
-        return _unusable(point.recording, error)
-    witnesses = replace(point.witnesses, network=network)
-    if model.metadata.get("recipe") == "general":
-        witnesses = replace(witnesses, general=None)  # it would count twice
-    return replace(point, witnesses=witnesses, observed=(*point.observed, *noticed))
+        return unit.points
+    axes, points = dict[str, Sequence[FoundRecording]](), list[Observation]()
+    for measurement in unit.open():
+        axes |= measurement.points
+    for point in unit.points:
+        try:
+            points.append(answered(point, axes[point.recording], model, given))
+        except (InputError, OSError) as error:
+            points.append(_unusable(point.recording, error))
+    return points
 
 
 def _beside_each_other(points: Sequence[Observation]) -> list[Observation]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from bearcat import __version__
-from bearcat.data.formats import FORMATS
 from bearcat.deploy import diagnose as diagnosed
 from bearcat.deploy.find import find_files
 from bearcat.errors import InputError, shown, to_json
@@ -29,7 +28,6 @@ except ImportError as error:
     raise InputError("bearcat mcp needs an extra; pip install 'bearcat[mcp]'") from error
 
 ROWS = 200  # files or points listed by a tool
-LONGEST, SHORT = 400, 100  # characters of a text, and of a name in a sentence
 FIELDS = ("recording", "machine", "point", "decision", "reasons", "findings", "state", "confidence", "severity", "line",
           "probabilities", "speed", "notes")  # fmt: skip
 ABOUT = (
@@ -39,25 +37,21 @@ ABOUT = (
 READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
 
-def escaped(value: Any, hidden: str) -> Any:
-    """Plain values with every text cut, without control characters and without the `hidden` folder."""
-    if isinstance(value, str):
-        text = value.replace(hidden, "")
-        return shown(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
-    if isinstance(value, dict):
-        return {escaped(name, hidden): escaped(item, hidden) for name, item in value.items()}
-    return [escaped(item, hidden) for item in value] if isinstance(value, list) else value
-
-
 def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
     """A server with the tools; with a store, also the tool for watched machines."""
     if not folder.is_dir():
         raise InputError(f"{folder}: is no folder; give the one with the recordings")
     root = real_path(folder)
+    hidden = shown(f"{root}/")
     assistant: MCPServer[Any] = MCPServer("bearcat", version=__version__, instructions=ABOUT, log_level="ERROR")
 
-    def plain(value: Any) -> Any:
-        return escaped(json.loads(to_json(value)), shown(f"{root}/"))
+    def escaped(value: Any) -> Any:
+        """Plain values whose texts have no control characters and do not name the folder."""
+        if isinstance(value, str):
+            return shown(value.replace(hidden, ""))
+        if isinstance(value, dict):
+            return {escaped(name): escaped(item) for name, item in value.items()}
+        return list(map(escaped, value)) if isinstance(value, list) else value
 
     def tool(answer: Callable[..., dict[str, Any]]) -> None:
         """Adds a tool; errors reach the assistant as one sentence."""
@@ -65,19 +59,16 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
         @wraps(answer)
         def run(*values: Any, **options: Any) -> dict[str, Any]:
             try:
-                return dict(plain(answer(*values, **options)))
+                return dict(escaped(json.loads(to_json(answer(*values, **options)))))
             except InputError as error:
-                raise ToolError(plain(str(error))) from error
-            except OSError as error:  # a file that has gone
-                raise ToolError(plain(f"a file cannot be read ({error.strerror}); ask again")) from error
+                raise ToolError(escaped(str(error))) from error
 
         assistant.tool(annotations=READS)(run)
 
     def by_name() -> dict[str, Path]:
         """Recordings below the folder, by their escaped names, without links that lead out of it."""
-        files = [path for path in find_files([root]) if path.suffix.lower() in FORMATS and path.is_file()]
-        inside = [path for path in files if real_path(path).is_relative_to(root)]
-        return {plain(str(path.relative_to(root))): path for path in inside}
+        inside = [path for path in find_files(root) if path.is_file() and real_path(path).is_relative_to(root)]
+        return {escaped(str(path.relative_to(root))): path for path in inside}
 
     @tool
     def list_recordings(containing: str = "") -> dict[str, Any]:
@@ -97,7 +88,7 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
         """
         paths = by_name()
         if file not in paths:
-            raise InputError(f"{file[:SHORT]}: is no recording below the folder; list_recordings lists them", "file")
+            raise InputError(f"{file}: is no recording below the folder; list_recordings lists them", "file")
         request = DiagnoseRequest.of(rpm=rpm, bearing=bearing, rate=rate, channel=channel)
         rows = [diagnosis.to_dict() for diagnosis in diagnosed([paths[file]], request=request).usable()]
         return {"recordings": [{name: row[name] for name in FIELDS} for row in rows]}
@@ -113,9 +104,9 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
         def machine_status(machine: str | None = None) -> dict[str, Any]:
             """Watched points, worst first: status (alarm, check, no signal, ok), since when, why."""
             with Store.open(store) as opened:
-                points = Fleet(point for point in opened.fleet() if machine in (None, plain(point.machine)))
+                points = Fleet(point for point in opened.fleet() if machine in (None, escaped(point.machine)))
             if machine is not None and not points:
-                raise InputError(f"no machine '{machine[:SHORT]}' is watched; machine_status lists them")
+                raise InputError(f"no machine '{machine}' is watched; machine_status lists them")
             rows, left = points.rows()[:ROWS], max(len(points) - ROWS, 0)
             return {"summary": points.summary, "points": rows, "left_out": left}
 

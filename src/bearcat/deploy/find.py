@@ -3,25 +3,25 @@
 A measurement was recorded at one time. It has one point or several neighbours; a point is one channel, or several axes
 of one bearing.
 
->>> for unit in find_units([Path("pump")]):
-...     print([point.name for measurement in unit.open() for point in measurement.points])
+>>> for unit in find_units(Path("pump"), Given()):
+...     print([name for measurement in unit.open() for name in measurement.points])
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bearcat.data.bearing import Bearing, asked_bearing
-from bearcat.data.channels import Declared, described, is_speed, points_of, vibrations
+from bearcat.data.channels import Declared, is_speed, points_of, vibrations
 from bearcat.data.datasets import MANIFEST, Catalogue, Entry, grouped
 from bearcat.data.folder import FileReader, Folder, FolderEntry, entry_of, folder_entries, speed_in_folders
 from bearcat.data.formats import FORMATS
 from bearcat.data.manifest import ManifestRow, is_time, manifest_in
-from bearcat.data.recording import Recording, parts_of, stated_speed
+from bearcat.data.recording import Recording, parts_of
 from bearcat.diagnosis.recording import AlarmRule
 from bearcat.errors import InputError, check_range, shown
 from bearcat.findings import Finding
@@ -46,21 +46,14 @@ class FoundRecording(ManifestRow):
 
 
 @dataclass(frozen=True, eq=False)
-class FoundPoint:
-    """A channel, or several axes of one bearing, which get one diagnosis."""
-
-    name: str
-    recordings: tuple[FoundRecording, ...]
-
-
-@dataclass(frozen=True, eq=False)
 class FoundMeasurement:
-    """Neighbouring points recorded at one time, with the speed's channel if there is one, and notes."""
+    """Neighbouring points recorded at one time, with the speed's channel if there is one.
 
-    name: str
-    points: tuple[FoundPoint, ...]
+    A point is a channel, or several axes of one bearing, which get one diagnosis.
+    """
+
+    points: Mapping[str, Sequence[FoundRecording]]  # by name
     speed: FoundRecording | None = None
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +87,7 @@ class Given:
     declared: Declared = field(default_factory=Declared)  # unit, group and mounting, for the zone of ISO 20816-3
     measured: bool = False  # keep levels and spectra, also of recordings that are too short to be diagnosed
     without: str | None = None  # the dataset under test: what was learnt from its bench is left out
+    assumed_channel: str | None = None
     assumed_rate: float | None = None
     assumed_rpm: float | None = None
     assumed_bearing: Bearing | None = None
@@ -101,7 +95,6 @@ class Given:
     def __post_init__(self) -> None:
         check_range("rate", self.rate, field="rate")
         check_range("rpm", self.rpm, field="rpm")
-        points_of((), self.channels)  # refuses other words
 
     @staticmethod
     def of(request: DiagnoseRequest, classes: Sequence[str] = ()) -> Given:
@@ -120,9 +113,11 @@ class Given:
 
     def with_model(self, model: Predictor) -> Given:
         """The same with what the model assumes; lines of any bearing are looked for only where the user asks."""
+        # The only channel of a file without names is "1", which identifies no channel in a file with several.
+        channel = None if self.channels is not None or model.channel == "1" else model.channel
         return replace(
-            self, search=bool(self.search), assumed_rate=model.preparation.rate, assumed_rpm=model.rpm,
-            assumed_bearing=model.bearing,
+            self, search=bool(self.search), assumed_channel=channel, assumed_rate=model.preparation.rate,
+            assumed_rpm=model.rpm, assumed_bearing=model.bearing,
         )  # fmt: skip
 
     def rate_of(self, recording: Recording) -> float | None:
@@ -132,94 +127,77 @@ class Given:
         differ = f"says that it is at {recording.rate:g} Hz, and {self.rate:g} Hz is given"
         raise InputError(f"{recording.origin}: {differ}; leave the rate out, or correct it in a manifest", "rate")
 
-    def rpm_of(self, found: FoundRecording, recording: Recording) -> tuple[float | None, Finding | None]:
-        """The stated speed, and a remark if the file contradicts it."""
-        return stated_speed(recording.origin, recording.own_rpm, found.rpm, self.rpm)
-
     def bearing_of(self, recording: FoundRecording) -> Bearing | None:
         """The recording's, otherwise the given or the assumed one; None if the user calls it unknown."""
         return recording.bearing or self.bearing or (None if self.search else self.assumed_bearing)
 
-    def declared_of(self, recording: FoundRecording) -> Declared:
-        """What the user or a manifest declares, and the unit in the channel's name."""
-        return self.declared.completed(recording.declared, recording.channel or "")
-
     def differences(self, recording: FoundRecording) -> list[Finding]:
         """Remarks where the recording's statements and the user's differ."""
-        differing = list[dict[str, Any]]()
-        if self.rpm is not None and recording.rpm is not None and self.rpm != recording.rpm:
-            differing.append({"about": "rpm", "stated": recording.rpm, "given": self.rpm})
-        if self.bearing is not None and recording.bearing is not None:
-            stated = recording.bearing.orders()
-            if any(abs(order / stated[line] - 1) > 1e-3 for line, order in self.bearing.orders().items()):
-                differing.append({"about": "bearing", "stated": str(recording.bearing)})
-        return [Finding("statements differ", "remark", values) for values in differing]
+        stated, given = (rpm and f"{rpm:g} rpm" for rpm in (recording.rpm, self.rpm))
+        both = {"rpm": (stated, given), "bearing": (recording.bearing, self.bearing)}
+        return [
+            Finding("statements differ", "remark", {"about": about, "stated": str(stated), "given": str(given)})
+            for about, (stated, given) in both.items()
+            if stated and given and stated != given
+        ]
 
 
-def find_files(paths: Sequence[Path]) -> Iterator[Path]:
-    """The files named, and those of supported formats in folders named, in order of name; hidden ones are left out."""
-    for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        readable = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS)
-        files = (file for file in readable if file.name != MANIFEST and not file.is_dir())  # reading names a pipe
-        visible = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
-        yield from visible or [path]  # reading names an empty folder
+def find_files(path: Path) -> list[Path]:
+    """The file itself, or those of supported formats in a folder, in order of name; hidden ones are left out."""
+    if not path.is_dir():
+        return [path]
+    readable = (file for file in sorted(path.rglob("*")) if file.suffix.lower() in FORMATS)
+    files = (file for file in readable if file.name != MANIFEST and not file.is_dir())  # reading names a pipe
+    visible = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+    return visible or [path]  # reading names an empty folder
 
 
-def find_units(paths: Sequence[Path], given: Given | None = None, usual: str | None = None) -> Iterator[FoundUnit]:
-    """The recordings of files and folders, or those that a manifest lists, in the folder or above it.
+def find_units(path: Path, given: Given) -> Iterator[FoundUnit]:
+    """The recordings of a file or a folder, or those that a manifest lists, in the folder or above it.
 
     Only manifests are opened; an unusable recording raises its error when it is opened. Of several channels, the one
-    that the user names is read, or the `usual` one, to which the model was adapted, or all that may be vibrations: as
-    points, as axes of one point, or as a manifest and their names say.
+    that the user names is read, or the one to which the model was adapted, or all that may be vibrations: as points, as
+    axes of one point, or as a manifest and their names say.
     """
-    given = given or Given()
-    # The only channel of a file without names is "1", which identifies no channel in a file with several.
-    usual = None if given.channels is not None or usual == "1" else usual
+    try:
+        yield from _units_in(path, given)
+    except (InputError, OSError) as error:  # such as an unreadable manifest; other paths go on
+        yield _unusable(shown(str(path)), error)
 
-    @cache
-    def listed(root: Path, only: frozenset[Path] | None = None) -> Catalogue | None:
-        return Folder(root, rpm=given.speed).catalogue(only) if manifest_in(root) else None
 
-    def as_listed(entries: Sequence[FolderEntry], path: Path | None = None) -> Iterator[FoundUnit]:
-        """The entries, called by the path of their file, as the user writes it."""
-        for same in _by_part(entries):
-            names = [each.row.called(shown(str(path or each.row.path))) for each in same]
-            rows = [replace(each.row, origin=name, domain="") for name, each in zip(names, same, strict=True)]
-            renamed = [entry_of(row, each.reader) for row, each in zip(rows, same, strict=True)]
-            yield FoundUnit(names[0], partial(_listed_measurement, renamed, given, usual))
+def _units_in(path: Path, given: Given) -> Iterator[FoundUnit]:
+    root = path.parent if path.name == MANIFEST else path
+    if manifest_in(root):
+        whole = Folder(root, rpm=given.speed).catalogue()
+        yield from _listed_units(folder_entries(whole), given)
+        for problem in whole.problems:  # no requested recording is dropped
+            name = shown(str(root / problem.origin))  # as seen from the current folder
+            reason = InputError(problem.sentence).beside(problem.origin)
+            yield _unusable(name, InputError(f"{name}: {reason}", readable=True))
+        return
+    files = {file: real_path(file) for file in find_files(path)}
+    above = {folder for real in files.values() for folder in real.parents[:MANIFEST_ABOVE] if manifest_in(folder)}
+    catalogues = [Folder(folder, rpm=given.speed).catalogue({*files.values()}) for folder in sorted(above)]
+    entries = [entry for catalogue in catalogues for entry in folder_entries(catalogue)]
+    listed = grouped(entries, lambda entry: real_path(entry.row.path))
+    for file, real in files.items():
+        if real in listed:
+            yield from _listed_units(listed[real], given, file)
+        else:  # a folder may be named after its speed
+            rpm, place = speed_in_folders(real), _point_folder(file, path)
+            yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, rpm, place))
+    for problem in (problem for catalogue in catalogues for problem in catalogue.problems):
+        if problem.origin.startswith(MANIFEST):  # a row about one of these files
+            yield _unusable(problem.origin, InputError(problem.sentence, readable=True))
 
-    def units_in(path: Path) -> Iterator[FoundUnit]:
-        root = path.parent if path.name == MANIFEST else path
-        if (whole := listed(root)) is not None:
-            yield from as_listed(folder_entries(whole))
-            for problem in whole.problems:  # no requested recording is dropped
-                name = shown(str(root / problem.origin))  # as seen from the current folder
-                reason = InputError(problem.sentence).beside(problem.origin)
-                yield FoundUnit(name, partial(_refuse, InputError(f"{name}: {reason}", readable=True)))
-            return
-        files, wrong = {file: real_path(file) for file in find_files([path])}, dict[str, str]()
-        only = frozenset(files.values())
-        for file, real in files.items():
-            manifests = [manifest for folder in real.parents[:MANIFEST_ABOVE] if (manifest := listed(folder, only))]
-            wrong |= {problem.sentence: problem.origin for manifest in manifests for problem in manifest.problems}
-            above = [entry for manifest in manifests for entry in folder_entries(manifest)]
-            if entries := [entry for entry in above if real_path(entry.row.path) == real]:
-                yield from as_listed(entries, file)
-            else:  # a folder may be named after its speed
-                rpm, place = speed_in_folders(real), _point_folder(file, path)
-                yield FoundUnit(shown(str(file)), partial(_file_measurement, file, given, usual, rpm, place))
-        for sentence, origin in wrong.items():
-            if origin.startswith(MANIFEST):  # a row about one of these files
-                yield FoundUnit(origin, partial(_refuse, InputError(sentence, readable=True)))
 
-    for path in paths:
-        try:
-            yield from units_in(path)
-        except (InputError, OSError) as error:  # such as an unreadable manifest; other paths go on
-            yield FoundUnit(shown(str(path)), partial(_refuse, error))
+def _listed_units(entries: Sequence[FolderEntry], given: Given, path: Path | None = None) -> Iterator[FoundUnit]:
+    """The rows of a manifest, called by the path of their file, as the user writes it."""
+    for same in _by_part(entries):
+        names = [entry.row.called(shown(str(path or entry.row.path))) for entry in same]
+        rows = [replace(entry.row, origin=name, domain="") for name, entry in zip(names, same, strict=True)]
+        renamed = [entry_of(row, entry.reader) for row, entry in zip(rows, same, strict=True)]
+        yield FoundUnit(names[0], partial(_listed_measurement, renamed, given))
 
 
 def measurements_of_file(
@@ -228,7 +206,7 @@ def measurements_of_file(
     """The one measurement of a file, or of a part of it; `rows` are its rows in a manifest."""
     reader = FileReader()
     entries = [entry_of(replace(row, domain=""), reader) for row in rows]
-    return _listed_measurement(entries, given) if rows else _file_measurement(file, given, None, rpm)
+    return _listed_measurement(entries, given) if rows else _file_measurement(file, given, rpm)
 
 
 def _point_folder(file: Path, root: Path) -> tuple[str, str] | None:
@@ -238,14 +216,14 @@ def _point_folder(file: Path, root: Path) -> tuple[str, str] | None:
 
 
 def _file_measurement(
-    file: Path, given: Given, usual: str | None, rpm: float | None, place: tuple[str, str] | None = None
+    file: Path, given: Given, rpm: float | None, place: tuple[str, str] | None = None
 ) -> list[FoundMeasurement]:
     """The one measurement of a file that no manifest lists; `place` is the machine and point of its only channel."""
     entry = entry_of(ManifestRow(path=file, origin=shown(str(file)), domain="", rpm=rpm), FileReader())
-    names, parts, speed = entry.channels(), _divided(entry, given, usual), given.speed
+    names, parts, speed = entry.channels(), _divided(entry, given), given.speed
     if speed is not None and speed not in names:
         raise InputError(f"{entry.origin}: the speed '{speed}' is neither a number nor a channel of it", "rpm")
-    if speed is None and given.channel is None and usual not in names:
+    if speed is None and given.channel is None and given.assumed_channel not in names:
         speed = next((name for name in names if is_speed(name) and name not in vibrations(names)), None)
     recordings = list(map(_found, parts))
     if place is not None and len(recordings) == 1:
@@ -254,14 +232,12 @@ def _file_measurement(
     return [_grouped(entry.origin, recordings, given.channels, of_speed)]
 
 
-def _listed_measurement(
-    entries: Sequence[FolderEntry], given: Given, usual: str | None = None
-) -> list[FoundMeasurement]:
+def _listed_measurement(entries: Sequence[FolderEntry], given: Given) -> list[FoundMeasurement]:
     """The measurement of those rows of a manifest that belong to one file, or one part of it."""
     recordings, channels = list[FoundRecording](), given.channels
     for entry in entries:
         try:
-            recordings += map(_found, _divided(entry, given, usual))
+            recordings += map(_found, _divided(entry, given))
         except InputError as error:  # raised again when it is read, so that others go on
             recordings.append(FoundRecording(read=partial(_refuse, error), **vars(entry.row)))
         channels = channels or entry.row.channels
@@ -269,17 +245,18 @@ def _listed_measurement(
     return [_grouped(name, recordings, channels)]
 
 
-def _divided(entry: FolderEntry, given: Given, usual: str | None) -> list[FolderEntry]:
+def _divided(entry: FolderEntry, given: Given) -> list[FolderEntry]:
     """The channels to read: the one that its row, the user or the model names, or all that may be vibrations."""
     names = [name for name in entry.channels() if name != given.speed]
     if not names or (given.channel is not None and given.channel == given.speed):
         raise InputError(f"{entry.origin}: has no channel beside the speed's; name another one", "rpm")
-    if given.channel is None and usual not in names:
-        names = vibrations(names)
-        if len(names) > 1:
-            return [entry_of(entry.row.of_channel(name), entry.reader) for name in names]
-        usual = names[0]
-    return [entry.with_channel(given.channel or usual)]
+    channel = given.channel or (given.assumed_channel if given.assumed_channel in names else None)
+    if channel is not None:
+        return [entry.with_channel(channel)]
+    several = vibrations(names)
+    if len(several) == 1:
+        return [entry.with_channel(several[0])]
+    return [entry_of(entry.row.of_channel(name), entry.reader) for name in several]
 
 
 def _found(entry: FolderEntry) -> FoundRecording:
@@ -295,18 +272,14 @@ def _grouped(
     if len(recordings) == 1:
         return alone(recordings[0], speed)
     by_name = {recording.channel or recording.origin: recording for recording in recordings}
-    stated = bool(channels or any(recording.point for recording in recordings))
-    if channels is None and stated:
-        groups = grouped(by_name, lambda channel: by_name[channel].point or channel)
-        axes_of = {point: tuple(axes) for point, axes in groups.items()}
-    else:
-        axes_of = points_of(list(by_name), channels)
-    points = []
+    axes_of: Mapping[str, Sequence[str]] = points_of(list(by_name), channels)
+    if channels is None and any(recording.point for recording in recordings):
+        axes_of = grouped(by_name, lambda channel: by_name[channel].point or channel)
+    points = {}
     for point, axes in axes_of.items():
         origin = by_name[axes[0]].origin if len(axes) == 1 else f"{name}#{point}" if point else name
-        points.append(FoundPoint(origin, tuple(by_name[axis] for axis in axes)))
-    notes = () if stated or len(points) == 1 else (f"{name}: {described(axes_of)}",)
-    return FoundMeasurement(name, tuple(points), speed, notes)
+        points[origin] = [by_name[axis] for axis in axes]
+    return FoundMeasurement(points, speed)
 
 
 def split_name(name: str, file: Path) -> tuple[str, str, str]:
@@ -322,11 +295,15 @@ def split_name(name: str, file: Path) -> tuple[str, str, str]:
 
 def alone(recording: FoundRecording, speed: FoundRecording | None = None) -> FoundMeasurement:
     """A measurement of one channel."""
-    return FoundMeasurement(recording.origin, (FoundPoint(recording.origin, (recording,)),), speed)
+    return FoundMeasurement({recording.origin: [recording]}, speed)
 
 
 def _refuse(error: InputError | OSError) -> Any:
     raise error
+
+
+def _unusable(name: str, error: InputError | OSError) -> FoundUnit:
+    return FoundUnit(name, partial(_refuse, error))
 
 
 def units_of(catalogue: Catalogue, cut: float | None = None) -> Iterator[FoundUnit]:

@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bearcat import __version__
 from bearcat.cat import Calibration
 from bearcat.cat.networks import Network, restore
 from bearcat.deploy.opened import (
+    DENSE,
     FORMAT,
     GRAPH_FORMAT,
     METADATA,
@@ -35,18 +35,15 @@ from bearcat.deploy.opened import (
     Predictor,
     chunks,
     encoded,
-    is_dense,
     naming,
     read_folder,
     run_dense,
 )
 from bearcat.diagnosis.pooling import Outputs
-from bearcat.errors import InputError
-from bearcat.storage import digest, digest_file, digest_json, tensor_bytes, write_atomically, write_json
+from bearcat.errors import InputError, library
+from bearcat.storage import digest, digest_json, tensor_bytes, write_atomically, write_json
 
 OPSET = 18
-# Metadata of a model's folder, and not of the model.
-OF_FOLDER = ("format", "calibrated", "calibration_at_bound", "weights", "sha256", "seal")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -58,23 +55,13 @@ class Model(Predictor):
 
     network: Network
     calibration: Calibration | None
-    encoder: str = "cnn"  # a row of ENCODERS
-    calibrator: str | None = None  # a row of CALIBRATORS
     run: Callable[[Array], Outputs] = field(init=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         run = partial(run_network, self.network, self.calibration)
-        if is_dense(self.encoder):
+        if self.encoder.partition(":")[0] in DENSE:
             run = partial(run_dense, _arrays(self.network.state_dict()), _arrays(_state(self.calibration)))
         object.__setattr__(self, "run", run)
-
-    def described(self, **of_file: Any) -> dict[str, Any]:
-        """The metadata of a file: the checked fields, those of its format, and what else is known of the model."""
-        checked = self.to_dict() | {"encoder": self.encoder, "calibrator": self.calibrator} | of_file
-        known = {name: value for name, value in self.metadata.items() if name not in (*checked, *OF_FOLDER)}
-        described: dict[str, Any] = json.loads(json.dumps(checked | known))
-        return described
 
 
 def _state(calibration: Calibration | None) -> Mapping[str, Tensor]:
@@ -107,12 +94,9 @@ def save_model(folder: Path, model: Model) -> None:
         tensors |= {f"familiarity.{name}": torch.from_numpy(array) for name, array in arrays.items()}
     content = tensor_bytes(tensors, {"format": FORMAT})
     checksum = digest(content)
-    same = (folder / WEIGHTS).is_file() and digest_file(folder / WEIGHTS) == checksum
-    weights = WEIGHTS if same or not (folder / METADATA).exists() else f"weights-{checksum[:12]}.safetensors"
+    weights = f"weights-{checksum[:12]}.safetensors" if (folder / METADATA).exists() else WEIGHTS
     write_atomically(folder / weights, content)
-    bound = model.calibration is not None and bool(model.calibration.at_bound.any())  # which v0.3 reads
-    calibration = {"calibrated": model.calibration is not None, "calibration_at_bound": bound}
-    metadata = model.described(format=FORMAT, **calibration, weights=weights, sha256=checksum)
+    metadata = model.metadata | model.to_dict() | {"format": FORMAT, "weights": weights, "sha256": checksum}
     write_json(folder / METADATA, metadata | {"seal": digest_json(metadata)})
     for earlier in folder.glob("weights*.safetensors"):
         if earlier.name != weights:
@@ -121,21 +105,17 @@ def save_model(folder: Path, model: Model) -> None:
 
 def load_model(folder: Path) -> Model:
     """The model in this folder, checked against its checksums; InputError if anything is missing or damaged."""
-    folder = Path(folder)
     with naming(folder, "is a damaged model folder"):
-        metadata, tensors, attributes = read_folder(folder)
+        tensors, attributes = read_folder(folder)
         network, calibration = (
             {name: torch.from_numpy(array) for name, array in tensors[kind].items()}
             for kind in ("network", "calibration")
         )
         points = attributes["preparation"].points
         return Model(
-            network=restore(metadata["encoder"], network, metadata["channels"], points),
-            calibration=Calibration(**calibration) if calibration else None,
-            encoder=metadata["encoder"],
-            calibrator=metadata["calibrator"],
-            **attributes,
-        ).tried()
+            network=restore(attributes["encoder"], network, attributes["channels"], points),
+            calibration=Calibration(**calibration) if calibration else None, **attributes,
+        )  # fmt: skip
 
 
 class ExportForm(nn.Module):
@@ -144,15 +124,12 @@ class ExportForm(nn.Module):
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.network = model.network
-        calibration = model.calibration or Calibration.identity(1, len(model.classes))
-        matrix = calibration.matrix if calibration.matrix is not None else torch.eye(len(model.classes))[None]
-        self.register_buffer("factor", (matrix[0].double() * calibration.scale[0].double()).float())
-        self.register_buffer("bias", calibration.bias[0].float())
+        self.calibration = model.calibration or Calibration.identity(1, len(model.classes))
 
     def forward(self, values: Tensor) -> tuple[Tensor, ...]:
         """Values (window, channel, point) → probabilities, log-probabilities, logits, features."""
         logits, features = self.network(values[None])
-        calibrated = logits[0] @ self.factor.T + self.bias
+        calibrated = self.calibration.apply(logits)[0]
         return calibrated.softmax(dim=-1), calibrated.log_softmax(dim=-1), logits[0], features[0]
 
 
@@ -160,20 +137,19 @@ def export_onnx(model: Model, path: Path) -> Path:
     """Writes the model as one graph, from prepared `values` (docs/inputs.md) to `probabilities`, `log_probabilities`,
     `logits` and `features`.
     """
-    path = Path(path)
     if path.suffix != ".onnx":
         raise InputError(f"{path}: the file's name must end in .onnx")
     program = _traced(model)
     familiarity = None if model.familiarity is None else encoded(model.familiarity)
-    metadata = model.described(bearcat_format=GRAPH_FORMAT, familiarity=familiarity)
+    metadata = model.metadata | model.to_dict() | {"bearcat_format": GRAPH_FORMAT, "familiarity": familiarity}
     program.model.metadata_props.update({key: json.dumps(value, ensure_ascii=False) for key, value in metadata.items()})
-    program.model.producer_name, program.model.producer_version = "bearcat", __version__
     write_atomically(path, program.model_proto.SerializeToString())
     return path
 
 
 def _traced(model: Model) -> Any:
     """The model as traced by torch.onnx; InputError if the encoder cannot be exported."""
+    library("onnxscript", "export")
     disabled = logging.root.manager.disable
     try:
         logging.disable(logging.WARNING)  # it warns about packages that are not needed here
@@ -189,8 +165,6 @@ def _traced(model: Model) -> Any:
                 output_names=["probabilities", "log_probabilities", "logits", "features"],
                 dynamic_shapes=({0: torch.export.Dim("window")},),
             )
-    except ImportError as error:
-        raise InputError("writing ONNX needs an extra; pip install 'bearcat[export]'") from error
     except torch.onnx.OnnxExporterError as error:
         lacking = f"ONNX lacks an operation of the encoder '{model.encoder}'"
         raise InputError(f"{lacking}; use the model's folder") from error

@@ -1,6 +1,6 @@
 """Opens models and asks them: folders with dense layers in numpy, ONNX files, and other folders with torch.
 
-A model may be untrusted, so types and ranges of its metadata are checked before anything else is read.
+Loading executes nothing but an ONNX graph.
 
 >>> model = open_model(Path("out/model"))   # or bearing.onnx: pip install 'bearcat[runtime]'
 >>> model.outputs(windows)                  # windows as recorded (window, channel, sample)
@@ -15,34 +15,33 @@ import io
 import json
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial, reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bearcat.data.bearing import Bearing
 from bearcat.data.inputs import Preparation, find_input
-from bearcat.data.recording import Recording, cut_samples, resample, spectral_shape
+from bearcat.data.recording import Recording, cut_samples, resample, spectral_shape, stated_speed
 from bearcat.deploy.find import FoundRecording, Given
-from bearcat.diagnosis.decision import CHECK, REFUSE, USE, Decision
-from bearcat.diagnosis.fusion import NetworkEvidence
+from bearcat.diagnosis.decision import Decision
+from bearcat.diagnosis.fusion import FOLDER, NetworkEvidence
 from bearcat.diagnosis.pooling import Familiarity, Outputs, Pooled, Tally, pool, tally
-from bearcat.diagnosis.speed import SpeedEvidence, reading_speed
-from bearcat.errors import InputError, check_range
+from bearcat.diagnosis.recording import Observation
+from bearcat.diagnosis.speed import reading_speed
+from bearcat.errors import InputError, library
 from bearcat.findings import Finding
 from bearcat.settings import from_plain, to_plain
 from bearcat.storage import digest, digest_json, read_json, read_regular
 
 FORMAT, GRAPH_FORMAT = 3, 4  # of folders and ONNX files; increased when old readers would misunderstand new models
 WEIGHTS, METADATA = "weights.safetensors", "model.json"
-GENERAL = Path(__file__).parents[1] / "general"  # the model of benchmarks/general_model.py
 DENSE = ("dense", "linear")  # encoders that run in numpy: loading torch takes twice as long as a whole `predict`
 CACHED = 16  # windows at once: activations stay in a core's cache (benchmarks/recording_speed.py)
 BATCH = 256  # windows handed to the model at once
@@ -52,7 +51,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Metadata:
-    """The metadata of both formats, checked. rpm, channel and bearing are those of the adapted target."""
+    """The metadata of both formats. rpm, channel and bearing are those of the adapted target."""
 
     classes: tuple[str, ...]
     channels: int
@@ -63,22 +62,9 @@ class Metadata:
     bearing: Bearing | None
     pooled_temperature: float  # of a recording's confidence (bearcat.diagnosis.pooling)
     decision: Decision  # whether to use it, from the run that made it
+    encoder: str  # a row of ENCODERS
+    calibrator: str | None = None  # a row of CALIBRATORS
     shift: str | None = None  # from its source to its target: condition, specimen, machine, …; None: unknown
-
-    def __post_init__(self) -> None:
-        check_range("rate", self.rate, field="rate")
-        check_range("rpm", self.rpm, field="rpm")
-        low, high = self.decision.interval or (0, 1)
-        names = {name.strip() for name in self.classes}
-        wrong = {
-            "classes": not names or "" in names or len(names) != len(self.classes),
-            "channels": self.channels < 1,
-            "pooled_temperature": not 0 < self.pooled_temperature < math.inf,
-            "decision": self.decision.action not in (USE, CHECK, REFUSE)
-            or not (0 <= low <= high <= 1 and 0 <= (self.decision.expected or 0) <= 1),
-        }  # fmt: skip
-        for name in (name for name, value in wrong.items() if value):
-            raise ValueError(f"'{name}' has an impossible value")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as both formats store them."""
@@ -101,20 +87,6 @@ class Predictor(Metadata):
         """Classifies recorded windows (window, channel, sample) at its rate; some inputs use speed and bearing."""
         return self.run(find_input(self.preparation.input).transform(windows, self.sampling_rate, rpm, bearing))
 
-    def tried(self) -> Self:
-        """The model itself; ValueError if its outputs do not fit its metadata."""
-        outputs = self.run(np.zeros((1, self.channels, self.preparation.points), dtype=np.float32))
-        if outputs.log_probabilities.shape[1] != len(self.classes):
-            raise ValueError("its outputs have another number of classes")
-        if self.familiarity is not None and outputs.features.shape[1] != self.familiarity.features.shape[1]:
-            raise ValueError("its outputs have another number of features")
-        return self
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Which of "rate", "rpm" and "bearing" its input needs."""
-        return find_input(self.preparation.input).needs
-
     @property
     def sampling_rate(self) -> float | None:
         """The rate of its windows; None: unknown."""
@@ -123,22 +95,16 @@ class Predictor(Metadata):
 
 def open_model(path: Path) -> Predictor:
     """The model in a folder or an .onnx file; `general` is the one that comes with the package."""
-    path = GENERAL if str(path) == GENERAL.name and not (Path(path) / METADATA).exists() else Path(path)
+    path = FOLDER if str(path) == FOLDER.name and not (path / METADATA).exists() else path
     if path.suffix.lower() == ".onnx":
         return load_onnx(path)
-    try:
-        with naming(path, "is a damaged model folder"):
-            metadata, tensors, attributes = read_folder(path)
-            if is_dense(metadata["encoder"]):
-                run = partial(run_dense, tensors["network"], tensors["calibration"])
-                return Predictor(**attributes, run=run).tried()
+    with naming(path, "is a damaged model folder"):
+        tensors, attributes = read_folder(path)
+        if attributes["encoder"].partition(":")[0] in DENSE:
+            return Predictor(**attributes, run=partial(run_dense, tensors["network"], tensors["calibration"]))
         from bearcat.deploy.model import load_model
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "safetensors"):
-            raise
-        instead = f"pip install {error.name}, or use the file that bearcat export writes elsewhere"
-        raise InputError(f"{path}: this model folder needs {error.name}; {instead}") from error
-    return load_model(path)
+
+        return load_model(path)
 
 
 @cache
@@ -154,54 +120,44 @@ def naming(path: Path, problem: str) -> Iterator[None]:
         yield
     except InputError as error:  # one about an unknown input or encoder does not name the model
         raise InputError(f"{path}: {error.beside(str(path))}") from error
-    except ModuleNotFoundError:  # the model may be sound
-        raise
+    except ModuleNotFoundError as error:
+        instead = f"pip install {error.name}, or use the file that bearcat export writes elsewhere"
+        raise InputError(f"{path}: this model folder needs {error.name}; {instead}") from error
     except Exception as error:  # damaged files raise nearly every kind
         what = str(error) if isinstance(error, ValueError) else type(error).__name__
         raise InputError(f"{path}: {problem} ({what:.200}); copy or make the model again") from error
 
 
-def read_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a Predictor; ValueError or InputError names one that is missing or has a wrong type."""
-    checked: Metadata = from_plain(Metadata, metadata)
-    return vars(checked) | {"metadata": metadata}
-
-
 def check_format(version: int, expected: int, path: Path) -> None:
     """InputError, with a remedy, if the model has the format of another version."""
     if version != expected:
-        writer, advice = ("a newer", "upgrade") if version > expected else ("an older", "train or export it again with")
-        raise InputError(f"{path}: was written by {writer} bearcat; {advice} this one")
+        writer = "a newer" if version > expected else "an older"
+        raise InputError(f"{path}: was written by {writer} bearcat; use that one, or make the model again")
 
 
-def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Array]], dict[str, Any]]:
-    """Metadata, tensors of network and calibration, and fields of a Predictor; compares the checksums."""
+def read_folder(folder: Path) -> tuple[dict[str, dict[str, Array]], dict[str, Any]]:
+    """Tensors of network and calibration, and fields of a Predictor; compares the checksums."""
     from safetensors.numpy import load
 
     if not (folder / METADATA).exists():
         raise InputError(f"{folder}: is no model folder; bearcat adapt writes one, OUT/model (or give a file .onnx)")
     metadata = read_json(folder / METADATA)
-    check_format(metadata["format"], FORMAT, folder)
-    weights = str(metadata.get("weights", WEIGHTS))  # models of earlier versions do not name it
-    if not re.fullmatch(r"weights(-[0-9a-f]{12})?\.safetensors", weights):
-        raise ValueError("it names a file that is not a model's weights")
-    content = read_regular(folder / weights)
-    if digest(content) != metadata["sha256"]:
-        raise InputError(f"{folder}: {weights} does not match {METADATA}; copy or train the model again")
-    if metadata.pop("seal") != digest_json(metadata):
+    seal, expected = metadata.pop("seal", None), digest_json(metadata)
+    check_format(metadata.pop("format"), FORMAT, folder)
+    if seal != expected:
         raise InputError(f"{folder}: {METADATA} was changed; copy or train the model again")
-    attributes = read_metadata(metadata) | {"path": folder}
+    weights = metadata.pop("weights", WEIGHTS)  # models of earlier versions do not name it
+    content = read_regular(folder / weights)
+    if digest(content) != metadata.pop("sha256"):
+        raise InputError(f"{folder}: {weights} does not match {METADATA}; copy or train the model again")
+    attributes = vars(from_plain(Metadata, metadata)) | {"metadata": metadata, "path": folder}
     tensors: dict[str, dict[str, Array]] = {"network": {}, "calibration": {}, "familiarity": {}}
     for name, array in load(content).items():
         kind, _, inner = name.partition(".")
         tensors[kind][inner] = array
     if familiar := tensors.pop("familiarity"):
         attributes["familiarity"] = Familiarity.from_state(familiar)
-    return metadata, tensors, attributes
-
-
-def is_dense(encoder: str) -> bool:
-    return encoder.partition(":")[0] in DENSE
+    return tensors, attributes
 
 
 def chunks(values: Array) -> list[Array]:
@@ -238,14 +194,8 @@ def _dense(weights: Mapping[str, Array], windows: Array) -> Array:
 
 def load_onnx(path: Path) -> Predictor:
     """The model in a file written by `export_onnx`."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # of newer versions
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise InputError("running ONNX needs an extra; pip install 'bearcat[runtime]'") from error
+    onnxruntime = library("onnxruntime", "runtime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     with naming(path, "is no ONNX file that onnxruntime can read"):
@@ -256,18 +206,16 @@ def load_onnx(path: Path) -> Predictor:
     with naming(path, "has damaged metadata"):
         check_format(int(texts["bearcat_format"]), GRAPH_FORMAT, path)
         metadata = {name: json.loads(text) for name, text in texts.items()}
-        attributes, familiar = read_metadata(metadata), metadata.pop("familiarity")
-        attributes |= {"familiarity": None if familiar is None else decoded(familiar), "path": path}
-        return Predictor(**attributes, run=partial(run_graph, session)).tried()
+        attributes = vars(from_plain(Metadata, metadata)) | {"metadata": metadata, "path": path}
+        if (text := metadata.pop("familiarity")) is not None:
+            attributes["familiarity"] = decoded(text)
+        return Predictor(**attributes, run=partial(run_graph, session))
 
 
 def run_graph(session: Any, values: Array) -> Outputs:
     """The outputs of an ONNX graph for prepared windows. Several threads may run it at once."""
     names, windows = ["log_probabilities", "features"], np.ascontiguousarray(values, dtype=np.float32)
-    try:
-        parts = [session.run(names, {"values": part}) for part in chunks(windows)]
-    except Exception as error:  # onnxruntime has a class for every kind of failure, all children of Exception
-        raise InputError(f"the graph of this ONNX file fails ({type(error).__name__}); export it again") from error
+    parts = [session.run(names, {"values": part}) for part in chunks(windows)]
     return Outputs(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
@@ -284,25 +232,28 @@ def decoded(text: str) -> Familiarity:
         return Familiarity.from_state(dict(arrays))
 
 
-def ask(
-    model: Predictor, recordings: Iterable[FoundRecording], measured: SpeedEvidence, given: Given
-) -> tuple[NetworkEvidence, list[Finding]]:
-    """Classifies the windows of all axes of a point at the measured or stated speed; also returns remarks."""
-    tallies, noticed = list[Tally](), list[Finding]()
+def answered(point: Observation, recordings: Iterable[FoundRecording], model: Predictor, given: Given) -> Observation:
+    """The point with the model's answer, by the windows of all its axes at the stated or measured speed."""
+    if point.problem is not None or point.speed is None:
+        return point
+    tallies, noticed = list[Tally](), list(point.observed)
+    needed = "rpm" in find_input(model.preparation.input).needs
     for found in recordings:
         recording = found.read()
-        rpm, _ = given.rpm_of(found, recording)
-        unknown = "rpm" in model.needs and rpm is None and model.rpm is None
-        rpm = measured.rpm if unknown else reading_speed(measured, rpm)
+        rpm, _ = stated_speed(recording.origin, recording.own_rpm, found.rpm, given.rpm)
+        unknown = needed and rpm is None and model.rpm is None
+        rpm = point.speed.rpm if unknown else reading_speed(point.speed, rpm)
         if unknown and rpm is not None:
             noticed.append(Finding("measured speed", "remark", {"rpm": rpm}))
-        elif "rpm" in model.needs and rpm is None:
+        elif needed and rpm is None:
             noticed.append(Finding("usual speed", "remark", {"rpm": model.rpm}))
         recording, about_rate = at_rate_of(model, recording, given.rate)
         tallies.append(tally_windows(model, recording, rpm, given.bearing_of(found)))
         noticed += about_rate
     pooled = pool(reduce(add, tallies), model.pooled_temperature, model.familiarity)
-    return network_evidence(pooled, model.classes, model.decision, model.shift), noticed
+    network = network_evidence(pooled, model.classes, model.decision, model.shift)
+    general = None if model.metadata.get("recipe") == "general" else point.witnesses.general  # it would count twice
+    return replace(point, witnesses=replace(point.witnesses, network=network, general=general), observed=(*noticed,))
 
 
 def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision, shift: str | None) -> NetworkEvidence:
@@ -316,9 +267,7 @@ def network_evidence(pooled: Pooled, classes: Sequence[str], decision: Decision,
 def at_rate_of(model: Predictor, recording: Recording, rate: float | None = None) -> tuple[Recording, list[Finding]]:
     """The recording at the model's rate, and remarks; `rate` is that of files which state none."""
     wanted, rate, findings = model.sampling_rate, recording.rate or rate, list[Finding]()
-    if wanted is None:
-        return recording, [Finding("model without rate", "remark", {"rate": rate})] if rate is not None else []
-    if recording.rate == wanted:
+    if wanted is None or recording.rate == wanted:
         return recording, []
     if rate is None and model.preparation.rate is None:
         unknown = f"does not state its sampling rate; give it (the model's is {wanted:g} Hz)"
@@ -327,8 +276,6 @@ def at_rate_of(model: Predictor, recording: Recording, rate: float | None = None
         findings.append(Finding("rate assumed", "remark", {"rate": wanted}))  # as in training
     elif rate != wanted:
         findings.append(Finding("resampled", "remark", {"rate": rate, "to": wanted}))
-        if rate < wanted:
-            findings.append(Finding("missing frequencies", "remark", {"hertz": rate / 2}))
     return resample(replace(recording, rate=rate), wanted), findings
 
 
@@ -336,9 +283,6 @@ def tally_windows(
     model: Predictor, recording: Recording, rpm: float | None = None, bearing: Bearing | None = None
 ) -> Tally:
     """Sums and counts over the windows of a recording, at the model's rate."""
-    if model.channels != 1:
-        several = f"the model takes {model.channels} channels at once, and a file is read one channel at a time"
-        raise InputError(f"{recording.origin}: {several}; call the model in Python", readable=True)
     length, tallies = model.preparation.length, list[Tally]()
     if recording.signal.size < length:
         short = f"is shorter than one window of {length} samples"

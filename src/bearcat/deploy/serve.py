@@ -4,14 +4,13 @@ FastAPI and uvicorn as they are, for one machine; a reverse proxy controls acces
 than multipart forms: they go from the socket into a temporary file, and browsers send such bodies to other sites only
 after a preflight request. Workers are threads, one for each core.
 
->>> serve(Path("out/model"), ServeRequest(port=8000))  # until SIGTERM or Ctrl-C; None: without a model
+>>> serve(open_model(Path("out/model")), ServeRequest(port=8000))  # until SIGTERM or Ctrl-C; None: without a model
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import ipaddress
 import os
 import re
 import signal
@@ -34,8 +33,7 @@ from bearcat.data.recording import Recording
 from bearcat.data.signals import TooLargeError
 from bearcat.deploy import diagnose
 from bearcat.deploy.find import FoundUnit, Given
-from bearcat.deploy.opened import Predictor, open_model
-from bearcat.diagnosis.lines import FAULTS
+from bearcat.deploy.opened import Predictor
 from bearcat.diagnosis.physics import STATES
 from bearcat.diagnosis.recording import AlarmRule, Diagnosis
 from bearcat.errors import InputError, suggest, to_json
@@ -63,18 +61,12 @@ QUERY = {
     for field in fields(DiagnoseRequest)
     if field.name in ("rate", "rpm", "bearing", "channel", "trust_speed", "prior", "unit", "group", "mounting")
 }
-ABOUT = "Diagnoses recordings of bearings: send one, and read the decision and its evidence."
-ANSWER = "The diagnosis (docs/record.md), and `picture`."
-UPLOADED = "A recording as it is on disk; ?filename=NAME gives its format."
 OPENAPI: dict[str, Any] = {
     "parameters": [
         {"name": name, "in": "query", "required": name == "filename", "description": text, "schema": {"type": "string"}}
         for name, text in QUERY.items()
     ],
-    "requestBody": {
-        "required": True,
-        "content": {BINARY: {"schema": {"type": "string", "format": "binary", "description": UPLOADED}}},
-    },
+    "requestBody": {"required": True, "content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}},
 }
 
 Pages = Callable[[str | None], str]  # a machine's name → its page; None: the page of all machines
@@ -101,9 +93,7 @@ def read_query(query: Mapping[str, str]) -> tuple[str, bool, DiagnoseRequest]:
 
 
 def answer(model: Predictor | None, path: Path, query: Mapping[str, str], request: ServeRequest) -> dict[str, Any]:
-    """The diagnosis of an uploaded recording, as in `bearcat diagnose --format json`; `path` is never shown. Without a
-    model, fault lines and the general model decide.
-    """
+    """The diagnosis of an uploaded recording, as in `bearcat diagnose --format json`; `path` is never shown."""
     origin, picture, stated = read_query(query)
     if sys.platform == "win32" and is_risky(path):  # which has no limit of memory
         raise InputError(f"{origin}: cannot be read safely on Windows; convert it to wav, or use WSL")
@@ -112,25 +102,9 @@ def answer(model: Predictor | None, path: Path, query: Mapping[str, str], reques
     recording = Recording(
         signal=samples, rate=signals.rate, own_rpm=signals.rpm, channel=name, domain="", origin=origin
     )  # fmt: skip
-    (diagnosis,) = diagnose([FoundUnit.of(recording)], model, request=replace(stated, alarm=request.alarm))
-    if (problem := diagnosis.problem) is not None and (model or problem.field not in ("rpm", "bearing")):
-        raise problem
+    (diagnosis,) = diagnose([FoundUnit.of(recording)], model, request=replace(stated, alarm=request.alarm)).usable()
     plain = {name: value for name, value in diagnosis.to_dict().items() if name != "drawing"}
     return plain | {"picture": _picture(diagnosis) if picture else None}
-
-
-def _describe(model: Predictor | None, request: ServeRequest, watched: bool) -> dict[str, Any]:
-    """The model's input, classes and recommendation, and what this server accepts."""
-    rule, of_model = AlarmRule(request.alarm).checked(() if model is None else model.classes), dict[str, Any]()
-    if model is not None:
-        decision = asdict(model.decision) | {"sentence": model.decision.sentence}
-        of_model = {"decision": decision, "preparation": asdict(model.preparation)}
-        of_model |= {"classes": list(model.classes), "alarms": sorted(filter(rule.includes, model.classes))}
-    return {
-        "formats": list(FORMATS), "bearings": list(BEARINGS), "bearcat": __version__, "fleet": watched,
-        "limits": {name: getattr(request, name) for name in ("max_bytes", "timeout", "concurrency")},
-        "decision": None, "preparation": None, "classes": list(STATES), "alarms": sorted(FAULTS),
-    } | of_model  # fmt: skip
 
 
 def _picture(diagnosis: Diagnosis) -> str | None:
@@ -149,28 +123,20 @@ async def _receive(request: Request, path: Path, most: int) -> None:
                 raise TooLargeError(f"the body is longer than {most} bytes; cut the recording", "body")
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 def _refuse(status: int, reason: str, field: str | None = None) -> JSONResponse:
     return JSONResponse({"reason": reason, "field": field}, status)
 
 
 def make_app(model: Predictor | None, limits: ServeRequest, fleet: Pages | None = None) -> FastAPI:
     """The application: for recordings, and for pages of watched machines."""
-    app = FastAPI(title="bearcat serve", version=__version__, description=ABOUT, docs_url=None, redoc_url=None)
-    if is_loopback(limits.host):
+    AlarmRule(limits.alarm).checked(() if model is None else model.classes)
+    app = FastAPI(title="bearcat serve", version=__version__, docs_url=None, redoc_url=None)
+    if limits.host in LOCAL:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL)
-    description = _describe(model, limits, fleet is not None)
     page = files("bearcat.deploy").joinpath("serve.html").read_text(encoding="utf-8")
     workers = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="bearcat")
 
-    @app.post("/predict", openapi_extra=OPENAPI, response_description=ANSWER)
+    @app.post("/predict", openapi_extra=OPENAPI)
     async def predict(request: Request) -> Response:
         """Diagnose a recording."""
         query = dict(request.query_params)
@@ -189,51 +155,42 @@ def make_app(model: Predictor | None, limits: ServeRequest, fleet: Pages | None 
         except InputError as error:
             status = 413 if isinstance(error, TooLargeError) else 422
             return _refuse(status, str(error), error.field or "file")
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else "its folder is gone"
-            return _refuse(507, f"the server cannot store uploads ({reason}); make room in its temporary folder")
         return Response(to_json(answered), media_type="application/json")
 
     @app.get("/model")
     async def about() -> dict[str, Any]:
-        """The model's input, classes and recommendation, and what this server accepts."""
-        return description
-
-    @app.get("/health")
-    async def health() -> dict[str, str]:
-        """Whether the server answers."""
-        return {"status": "ok"}
+        """The model's classes and recommendation, and what this server accepts."""
+        return {
+            "decision": None if model is None else asdict(model.decision) | {"sentence": model.decision.sentence},
+            "classes": list(STATES if model is None else model.classes), "formats": list(FORMATS),
+            "bearings": list(BEARINGS), "max_bytes": limits.max_bytes, "fleet": fleet is not None,
+        }  # fmt: skip
 
     @app.get("/", include_in_schema=False)
     async def show_page() -> Response:
         return HTMLResponse(page)
 
-    def show_fleet(machine: str | None = None) -> Response:
-        """The watched machines, worst first, or one of them with its trends, as a page."""
-        try:
-            return HTMLResponse("" if fleet is None else fleet(machine))
-        except InputError as error:
-            return _refuse(404 if error.field == "machine" else 503, str(error), error.field)
-
     if fleet is not None:
-        app.get("/fleet", response_class=HTMLResponse)(show_fleet)
+
+        @app.get("/fleet", response_class=HTMLResponse)
+        def show_fleet(machine: str | None = None) -> Response:
+            """The watched machines, worst first, or one of them with its trends, as a page."""
+            try:
+                return HTMLResponse(fleet(machine))
+            except InputError as error:
+                return _refuse(404 if error.field == "machine" else 503, str(error), error.field)
+
     return app
 
 
 def serve(
-    path: Path | None, request: ServeRequest, say: Callable[[str], None] = print,
-    warn: Callable[[Predictor], None] = lambda _: None, fleet: Pages | None = None,
-) -> None:  # fmt: skip
+    model: Predictor | None, request: ServeRequest, say: Callable[[str], None] = print, fleet: Pages | None = None
+) -> None:
     """Diagnoses recordings, with the model or without one, and shows watched machines, until SIGTERM or SIGINT; then
-    finishes what was accepted.
-
-    `say` is called with the address once connections are taken, `warn` with the model before that.
+    finishes what was accepted. `say` is called with the address once connections are taken.
     """
     if "BEARCAT_TOKEN" in os.environ:  # ignoring it would leave the server open
         raise InputError("BEARCAT_TOKEN: was removed; let a reverse proxy ask for a password (docs/deploy.md)")
-    model = None if path is None else open_model(path)
-    if model is not None:
-        warn(model)
     app = make_app(model, request, fleet)
     config = uvicorn.Config(
         app, http="h11", ws="none", log_level="warning", access_log=False, server_header=False, proxy_headers=False,
@@ -250,11 +207,10 @@ def serve(
 def listening(host: str, port: int) -> socket.socket:
     """A listening socket; InputError if that fails, where uvicorn would exit with status 1."""
     try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address[:2], family=family, backlog=2048)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=2048)
         # asyncio sets this only on sockets it recognises as TCP; otherwise answers wait 40 ms for an acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise InputError(f"--host {host} --port {port}: cannot listen ({reason}); choose another") from error
+        raise InputError(f"--host {host} --port {port}: cannot listen ({error.strerror}); choose another") from error

@@ -286,9 +286,8 @@ class Diagnoses(Sequence[Diagnosis]):
     ('1 recording: 1 ok.', 0)
     """
 
-    def __init__(self, diagnoses: Iterable[Diagnosis], notes: Sequence[str] = ()) -> None:
-        """`notes` are on the channels of files."""
-        self._diagnoses, self.notes = tuple(diagnoses), tuple(notes)
+    def __init__(self, diagnoses: Iterable[Diagnosis]) -> None:
+        self._diagnoses = tuple(diagnoses)
 
     def __getitem__(self, index: Any) -> Any:
         return Diagnoses(self._diagnoses[index]) if isinstance(index, slice) else self._diagnoses[index]

@@ -80,9 +80,9 @@ def measure(
     if len(problems) == len(observed):
         raise problems[0]
     snapshots = []
-    for axes, observation in zip(measurement.points, observed, strict=True):
-        first, measured = axes.recordings[0], observation.measured or UNMEASURED
-        named = first.point or split_name(axes.name, first.path)[2]
+    for (origin, (first, *_)), observation in zip(measurement.points.items(), observed, strict=True):
+        measured = observation.measured or UNMEASURED
+        named = first.point or split_name(origin, first.path)[2]
         name = f"{point} {named}" if point and named and len(observed) > 1 else point or named or "1"
         rpm = None if observation.speed is None else observation.speed.rpm
         stated = {"rpm": rpm, "load": first.load, "temperature": first.temperature, "rms": observation.rms}
@@ -92,7 +92,7 @@ def measure(
             observation = replace(observation, no_lines=None)
         else:
             observation = replace(observation, measured=replace(measured, spectra=None))
-        unit = unit_of(first.channel or "") or given.declared_of(first).unit
+        unit = unit_of(first.channel or "") or given.declared.completed(first.declared, first.channel or "").unit
         snapshots.append(Snapshot(machine, name, time, observation, values, unit))
     return snapshots
 
