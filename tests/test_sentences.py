@@ -87,7 +87,7 @@ def test_findings_come_back_from_json_and_others_are_refused():
     assert from_plain(tuple[Finding, ...], json.loads(json.dumps(to_plain(found)))) == found
     assert sentence(Finding("weather", "check")) == "weather", "of another version"
     for wrong in ({"severity": "terrible"}, {"values": 3}):
-        with pytest.raises(ValueError, match="cannot be"):
+        with pytest.raises(ValueError, match="severity|values"):
             from_plain(Finding, {"kind": "clipped", "severity": "check", "values": {}} | wrong)
 
 

@@ -240,4 +240,4 @@ def test_runs_of_a_grid_are_scored_by_recordings_witnesses_and_targets(tmp_path:
         recordings = result.record.recordings
         assert {recording.recording for recording in recordings} == set(result.predictions.recording)
         assert all(recording.physics is not None for recording in recordings)
-        assert result.record.evidence.recordings == len(recordings)  # the model's decision knows of them, as in `adapt`
+        assert result.record.evidence.physics is not None  # the model's decision knows of them, as in `adapt`

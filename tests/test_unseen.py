@@ -82,7 +82,7 @@ def test_the_general_model_diagnoses_a_machine_without_a_labelled_fault(tmp_path
     assert (found, status) == (states, 1)
 
 
-def test_a_named_dataset_is_not_tested_with_what_is_known_of_its_own_bench():
+def test_a_named_dataset_is_not_tested_with_what_is_known_of_its_own_bench(real_data):
     """States of CWRU come from its labelled recordings, the target's too."""
     recipe = RECIPES["unseen-bearings"]
     for dataset, left_out in (
@@ -93,5 +93,5 @@ def test_a_named_dataset_is_not_tested_with_what_is_known_of_its_own_bench():
     assert without_own_benches(asked, "cwru") == asked
     assert without_own_benches(RECIPES[DEFAULT_RECIPE], "cwru") == RECIPES[DEFAULT_RECIPE]
     (part, *_) = read_grid(Path(__file__).parents[1] / "grids" / "specimen.toml")
-    specs = [spec for spec in plan([part], Path("nowhere")) if spec.recipe_name == "unseen-bearings"]
+    specs = [spec for spec in plan([part], real_data("cwru")) if spec.recipe_name == "unseen-bearings"]
     assert {spec.recipe.find(KnownStates).without for spec in specs} == {("cwru",)}

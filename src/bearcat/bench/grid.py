@@ -25,6 +25,8 @@ from bearcat.methods.transforms import without_own_benches
 from bearcat.settings import find_name, from_plain
 from bearcat.storage import read_regular
 
+MOST_SEEDS = 10_000
+
 
 @dataclass(frozen=True)
 class Method:
@@ -80,8 +82,9 @@ class Grid:
 
     def __post_init__(self) -> None:
         find_name(self.split, SCHEMES, "split")
-        if min(self.all_seeds, default=-1) < 0:
-            raise InputError(f"'seeds' must be a number above 0, or a list of numbers from 0 on, not {self.seeds}")
+        if min(self.all_seeds, default=-1) < 0 or len(self.all_seeds) > MOST_SEEDS:
+            allowed = f"a number from 1 to {MOST_SEEDS}, or a list of numbers from 0 on"
+            raise InputError(f"'seeds' must be {allowed}, not {self.seeds}")
 
 
 def read_grid(path: Path) -> tuple[Grid, ...]:

@@ -13,7 +13,8 @@ Calibrators and measures can be used alone:
 [0.0, False]
 """
 
-from bearcat.cat.arrays import CAT
+from typing import TYPE_CHECKING, Any
+
 from bearcat.cat.calibration import Calibration, Calibrator, Evidence, accuracy, brier, ece, nll, reliability_bins
 from bearcat.cat.ingredient import (
     AfterEpoch,
@@ -32,6 +33,9 @@ from bearcat.cat.recipes import CALIBRATORS, RECIPES, Recipe, find_calibrator, f
 from bearcat.cat.scaling import CPCS, Matrix, Temperature, Vector
 from bearcat.cat.teacher import SelfTraining, Teacher
 
+if TYPE_CHECKING:
+    from bearcat.cat.arrays import CAT
+
 __all__ = [
     "CALIBRATORS", "CAT", "CPCS", "ENCODERS", "RECIPES", "Adversarial", "AfterEpoch", "Augmentation", "BeforeTraining",
     "Calibration", "Calibrator", "Confusion", "Encoder", "Evidence", "Ingredient", "Loss", "Matrix", "Network",
@@ -39,3 +43,12 @@ __all__ = [
     "build_network", "choice", "ece", "find_calibrator", "find_encoder", "find_recipe", "loss_of", "nll",
     "reliability_bins",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """CAT on arrays, which training itself does not need."""
+    if name != "CAT":
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    from bearcat.cat.arrays import CAT
+
+    return CAT

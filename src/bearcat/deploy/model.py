@@ -41,7 +41,7 @@ from bearcat.deploy.opened import (
 )
 from bearcat.diagnosis.pooling import Outputs
 from bearcat.errors import InputError, library
-from bearcat.storage import digest, digest_json, tensor_bytes, write_atomically, write_json
+from bearcat.storage import digest, digest_file, digest_json, tensor_bytes, write_atomically, write_json
 
 OPSET = 18
 
@@ -94,7 +94,8 @@ def save_model(folder: Path, model: Model) -> None:
         tensors |= {f"familiarity.{name}": torch.from_numpy(array) for name, array in arrays.items()}
     content = tensor_bytes(tensors, {"format": FORMAT})
     checksum = digest(content)
-    weights = f"weights-{checksum[:12]}.safetensors" if (folder / METADATA).exists() else WEIGHTS
+    same = (folder / WEIGHTS).is_file() and digest_file(folder / WEIGHTS) == checksum
+    weights = WEIGHTS if same or not (folder / METADATA).exists() else f"weights-{checksum[:12]}.safetensors"
     write_atomically(folder / weights, content)
     metadata = model.metadata | model.to_dict() | {"format": FORMAT, "weights": weights, "sha256": checksum}
     write_json(folder / METADATA, metadata | {"seal": digest_json(metadata)})

@@ -64,6 +64,10 @@ class Decision:
     reasons: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.action not in (*ACTIONS, USE, REFUSE):
+            raise ValueError(f"'{self.action}' is no decision")
+
     @property
     def sentence(self) -> str:
         """The decision on a model in one line."""
