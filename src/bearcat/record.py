@@ -175,6 +175,7 @@ class Record:
     stack: int = 1  # runs that shared these seconds
     pseudo_label_share: float | None = None  # of the target's windows, in the last epoch
     parameters: int | None = None  # trained numbers of one run
+    kernels: Mapping[str, str] | None = None  # of each part
     precision: str | None = None
     shift: str = "unknown"  # what differs between source and target: "machine", "specimen" or only the "condition"
     specimens: Mapping[str, int | None] = field(default_factory=dict)  # of each class; None: not known

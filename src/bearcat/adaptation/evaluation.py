@@ -263,6 +263,7 @@ def make_record(
         stack=len(trained.finite),
         pseudo_label_share=None if labelled is None or not finite else round(float(labelled[-1, number]), 4),
         parameters=trained.parameters,
+        kernels=trained.kernels,
         precision=trained.precision,
         chosen=spec.chosen,
         shift=split.shift,

@@ -17,7 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -33,8 +33,6 @@ CONDITIONS = ("N15_M07_F10", "N09_M07_F10", "N15_M01_F10", "N15_M07_F04")  # of 
 MANIFEST = "manifest.csv"
 CHUNK = 2**18
 TIMEOUT = 30.0  # seconds for a connection, and without a byte
-
-Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -252,18 +250,15 @@ def open_dataset(name: str, root: Path | None = None, settings: Mapping[str, str
     return override(kind(root=root), settings or {})  # type: ignore[call-arg]
 
 
-def fetch(downloads: Mapping[str, str], root: Path, *, progress: Progress = lambda *_: None) -> list[Path]:
-    """Downloads what is not there yet; the files, in order.
-
-    `progress` is called with the name, the bytes there are and the total (None if the server does not say).
-    """
+def fetch(downloads: Mapping[str, str], root: Path) -> list[Path]:
+    """Downloads what is not there yet; the files, in order."""
     for name, address in downloads.items():
         if not (root / name).exists():
-            _receive(address, root / name, partial(progress, name))
+            _receive(address, root / name)
     return [root / name for name in downloads]
 
 
-def _receive(address: str, target: Path, progress: Callable[[int, int | None], None]) -> None:
+def _receive(address: str, target: Path) -> None:
     """Downloads a whole file; InputError says why it did not arrive."""
     import http.client
     from urllib.error import HTTPError
@@ -277,10 +272,8 @@ def _receive(address: str, target: Path, progress: Callable[[int, int | None], N
                 raise InputError(f"{address} answered with a web page instead of the file: {by_hand}")
             total = response.length
             with draft.open("wb") as stream:
-                progress(have, total)
                 while chunk := response.read1(CHUNK):
                     have += stream.write(chunk)
-                    progress(have, total)
             if total is not None and have < total:
                 raise InputError(f"only {have} of {total} bytes of {address} arrived: run the command again")
     except HTTPError as error:
