@@ -58,7 +58,7 @@ from bearcat.record import (
     Scores,
 )
 from bearcat.report import Predictions, read_result
-from bearcat.settings import from_plain
+from bearcat.settings import from_plain, to_plain
 from bearcat.storage import read_regular
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ def make_record(
         chosen=spec.chosen,
         shift=split.shift,
         specimens=specimen_counts((*split.source.recordings, *split.target.recordings)),
-        adaptation=None if finding is None else finding.to_dict() | {"sentence": finding.sentence},
+        adaptation=None if finding is None else to_plain(finding),
     )  # fmt: skip
 
 

@@ -260,21 +260,13 @@ def _class_of(function: RunLoss, name: str, phase: str | None, aligns: bool) -> 
     return type(function.__name__, (LossOfRun,), members)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TargetFinding:
-    """What a preparation found in a run's windows, and whether it adapted the run."""
+    """What a preparation found in a run's windows: whether it adapted the run, and why, for the user."""
 
     adapted: bool
+    sentence: str
     unknown: tuple[int, ...] = ()  # recordings of the target that match no class of the source
-
-    @property
-    def sentence(self) -> str:
-        """For the user: whether it adapted, and why."""
-        raise NotImplementedError(f"{type(self).__name__} has no sentence")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for the record; fields without a value are left out."""
-        return {name: value for name, value in vars(self).items() if value is not None and value != ()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,7 @@ from bearcat.cat.ingredient import BeforeTraining, Prepared, TargetFinding
 from bearcat.data.recording import Integers
 from bearcat.data.tasks import UNKNOWN, TrainingData
 from bearcat.diagnosis.accuracy import principal
+from bearcat.findings import count
 from bearcat.methods.transforms import Floats, States, source_states
 
 SHRINKAGE = 0.1  # of the spread within classes towards equal spread in all directions
@@ -70,8 +71,7 @@ class MatchClusters(BeforeTraining):
             for codes in (reference, anchor)
         )
         known, windows = np.where(of_reference == UNKNOWN, certain, of_reference), np.bincount(cluster)
-        states_known = len(states.owner) if states.several else None
-        finding = ClusterMatch(adapted=False, clusters=len(centres), classes=classes, states=states_known)
+        found, fit = count(len(centres), "target cluster"), None
         codes = None  # (window,) the states that the source's are shifted to, by the matching or by the references
         # No state is left for one of several clusters that are known to be of one class, such as two that are healthy.
         enough = all((known == code).sum() <= (states.owner == code).sum() for code in range(classes))
@@ -84,56 +84,40 @@ class MatchClusters(BeforeTraining):
             clear = matching.fit > CLEAR_FIT and matching.margin > CLEAR_MARGIN
             clear = matching.fit > FIT if len(centres) == classes and plain else clear
             clear = clear and (single or matching.left <= MORE_LEFT * nearest)
-            finding = replace(finding, fit=matching.fit)
+            fit = matching.fit
             possible = (known[:, None] == UNKNOWN) | (known[:, None] == states.owner)
             if clear and (plain or likelihood_gain(centres, states_at, matching.offset, 1 / windows, possible) > 0):
                 codes = matching.states[cluster]
                 strange = np.isin(cluster, _strange(centres, states_at, matching))
                 strangers = tuple(np.unique(target.recording[strange]).tolist())
-                finding = replace(finding, adapted=True, unknown=strangers)
-        if codes is None and (reference != UNKNOWN).any():
+                of = f"{len(states.owner)} source recordings of " if states.several else "the "
+                sentence = f"Adapted: {found} match {of}{classes} source classes (fit {fit:.2f})."
+                sentence += f" Recordings that match no class: {len(strangers)}." if strangers else ""
+                finding = TargetFinding(True, sentence, strangers)
+        by_reference = codes is None and bool((reference != UNKNOWN).any())
+        if by_reference:
             states, codes = States.of_classes(data), reference
-            finding = replace(finding, adapted=True, reference=True)
+            sentence = "Adapted: the source classes were shifted by the offset of the reference recordings."
+            finding = TargetFinding(True, sentence)
         if codes is None:
-            return Prepared(data, finding=finding)
+            reason = f"{found} and {classes} source classes cannot distinguish a machine change from a fault."
+            if fit is not None:
+                reason = f"{found} do not clearly match the {classes} source classes (fit {fit:.2f})."
+            name = "Name healthy target recordings (--reference)."
+            sentence = f"Not adapted, so the model is that of the source alone: {reason} {name}"
+            return Prepared(data, finding=TargetFinding(False, sentence))
 
         offsets = {
             code: values[codes == code].mean(axis=0) - flat[states.train == code].mean(axis=0)
             for code in np.unique(codes[codes != UNKNOWN]).tolist()
         }
         common = np.mean(list(offsets.values()), axis=0)
-        if finding.reference:
+        if by_reference:
             before, after = project(np.stack([values.mean(axis=0), values.mean(axis=0) - common]))
             common = common * _common_share(centres[of_reference == UNKNOWN], states_at, before - after)
         else:  # a few windows say of which class they are, but not how far it has shifted
             offsets = {code: offset for code, offset in offsets.items() if (codes == code).sum() >= FEWEST_WINDOWS}
         return Prepared(_shifted(data, states, offsets, common), finding=finding)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterMatch(TargetFinding):
-    """What matching the target's clusters of recordings with the source's classes found."""
-
-    clusters: int
-    classes: int
-    reference: bool = False  # adapted by recordings of known class, not by the matching
-    fit: float | None = None  # share of the classes' arrangement that the clusters repeat; None: not matched
-    states: int | None = None  # of the source, where a class has several
-
-    @property
-    def sentence(self) -> str:
-        clusters = f"{self.clusters} target cluster{'s' if self.clusters > 1 else ''}"
-        if self.reference:
-            return "Adapted: the source classes were shifted by the offset of the reference recordings."
-        if self.adapted:
-            states = f"{self.states} source recordings of " if self.states is not None else "the "
-            unknown = f" Recordings that match no class: {len(self.unknown)}." if self.unknown else ""
-            return f"Adapted: {clusters} match {states}{self.classes} source classes (fit {self.fit:.2f}).{unknown}"
-        reason = f"{clusters} and {self.classes} source classes cannot distinguish a machine change from a fault."
-        if self.fit is not None:
-            reason = f"{clusters} do not clearly match the {self.classes} source classes (fit {self.fit:.2f})."
-        name = "Name healthy target recordings (--reference)."
-        return f"Not adapted, so the model is that of the source alone: {reason} {name}"
 
 
 def comparable(clusters: int, states: States, anchored: bool) -> bool:

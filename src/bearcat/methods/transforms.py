@@ -127,22 +127,6 @@ def shipped_states() -> tuple[str, dict[str, dict[str, StateShape]]]:
     return metadata["input"], benches
 
 
-@dataclass(frozen=True, kw_only=True)
-class JoinedStates(TargetFinding):
-    """Which states of which benches joined the source."""
-
-    states: tuple[str, ...] = ()
-    benches: tuple[str, ...] = ()
-
-    @property
-    def sentence(self) -> str:
-        if not self.states:
-            return (
-                "Not adapted: nothing known of other benches fits the names of two classes, so none joins the source."
-            )
-        return f"Not adapted: learnt from the source and from {', '.join(self.states)} of {' and '.join(self.benches)}."
-
-
 @dataclass(frozen=True)
 class KnownStates(BeforeTraining):
     """Windows of the states of other benches join the source's, class by class, where names of classes say states.
@@ -172,7 +156,10 @@ class KnownStates(BeforeTraining):
                 shapes += [(bench, state, shape) for state, shape in states.items() if state in codes]
         joining = [state for _, state, _ in shapes]
         if len(set(joining)) < 2:  # windows of a single state would make everything that state
-            return Prepared(data, finding=JoinedStates(adapted=False))
+            none = (
+                "Not adapted: nothing known of other benches fits the names of two classes, so none joins the source."
+            )
+            return Prepared(data, finding=TargetFinding(False, none))
         source, random = data.source_train, np.random.default_rng(0)
         mean, scale = source.values.mean(axis=0, dtype=np.float64), source.values.std(axis=0, dtype=np.float64)
         # A class gets as many windows as the source's classes have on average, however many benches know it.
@@ -191,11 +178,9 @@ class KnownStates(BeforeTraining):
             np.concatenate([source.values, values]), np.concatenate([source.labels, labels]),
             with_shapes(source.recording), with_shapes(source.domain),
         )  # fmt: skip
-        finding = JoinedStates(
-            adapted=False, states=tuple(dict.fromkeys(joining)),
-            benches=tuple(dict.fromkeys(bench for bench, _, _ in shapes)),
-        )  # fmt: skip
-        return Prepared(replace(data, source_train=source), finding=finding)
+        named = ", ".join(dict.fromkeys(joining)), " and ".join(dict.fromkeys(bench for bench, _, _ in shapes))
+        sentence = "Not adapted: learnt from the source and from {} of {}.".format(*named)
+        return Prepared(replace(data, source_train=source), finding=TargetFinding(False, sentence))
 
 
 def without_own_benches(recipe: Recipe, dataset: str) -> Recipe:
