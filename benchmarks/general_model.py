@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from diagnose import recordings as bench_recordings
 from diagnose import simulated
+from numpy.typing import NDArray
 
 from bearcat.adaptation import RunSpec, make_recipe
 from bearcat.adaptation.run import run_stack
@@ -53,6 +54,7 @@ MACHINES, FIRST = 1500, 1000  # simulated machines, and the seed of the first: n
 MOST = 3.0  # seconds of a simulated machine
 TURNS = 8.0  # that a window must hold
 FOLDER = STATES_FILE.parent
+AXES = 16  # directions of scatter that are kept of a state
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,15 @@ def report(title: str, model: Model, recordings: Sequence[Recording]) -> None:
         )
 
 
+def shape_of(windows: NDArray[np.float64]) -> StateShape:
+    """What standardised windows (window, point) of one state look like."""
+    mean = windows.mean(axis=0)
+    _, lengths, axes = np.linalg.svd(windows - mean, full_matrices=False)
+    axes = axes[:AXES] * (lengths[:AXES, None] / np.sqrt(len(windows)))
+    rest = np.sqrt(np.maximum((windows - mean).var(axis=0) - (axes**2).sum(axis=0), 0))
+    return StateShape(mean, axes, rest)
+
+
 def write_states(known: Sequence[Recording]) -> None:
     """states.safetensors: what each state looks like on each bench."""
     tensors: dict[str, torch.Tensor] = {}
@@ -140,7 +151,7 @@ def write_states(known: Sequence[Recording]) -> None:
         values = windows.values.reshape(len(windows), -1).astype(np.float64)
         values = (values - values.mean(axis=0)) / values.std(axis=0)
         for state in dict.fromkeys(str(label) for label in windows.labels):
-            shape = StateShape.of(values[windows.labels == state])
+            shape = shape_of(values[windows.labels == state])
             states.append([bench, state])
             for name in ("mean", "axes", "rest"):
                 tensors[f"{bench}/{state}/{name}"] = torch.from_numpy(getattr(shape, name)).half()

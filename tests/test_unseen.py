@@ -28,13 +28,12 @@ def data_of(classes: tuple[str, ...], windows: int = 60) -> TrainingData:
     return TrainingData(classes, source, source, Unlabelled(values[:10]))
 
 
-def test_draws_have_the_mean_and_the_scatter_of_the_windows_they_were_measured_on():
+def test_draws_have_the_mean_and_the_scatter_of_their_state():
     random = np.random.default_rng(0)
-    along, mean = random.standard_normal((3, 40)), random.standard_normal(40)
-    windows = mean + random.standard_normal((400, 3)) * [5, 3, 1] @ along + 0.1 * random.standard_normal((400, 40))
-    drawn = StateShape.of(windows).draw(20_000, np.random.default_rng(1))
-    np.testing.assert_allclose(drawn.mean(axis=0), windows.mean(axis=0), atol=0.3)
-    exact, found = np.cov(windows.T), np.cov(drawn.T)
+    axes, mean, rest = random.standard_normal((3, 40)), random.standard_normal(40), random.random(40)
+    drawn = StateShape(mean, axes, rest).draw(20_000, np.random.default_rng(1))
+    np.testing.assert_allclose(drawn.mean(axis=0), mean, atol=0.1)
+    exact, found = axes.T @ axes + np.diag(rest**2), np.cov(drawn.T)
     assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
 
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from bearcat.cat.recipes import Recipe
 
 STATES_FILE = Path(__file__).parents[1] / "general" / "states.safetensors"
-AXES = 16  # directions of scatter that are kept of a state
 MOST_STATES = 48  # of the source; where it has more recordings, those of a class that are alike are one state
 Floats = NDArray[np.float64]
 
@@ -101,15 +100,6 @@ class StateShape:
     axes: Floats  # (axis, point), as long as windows scatter along them
     rest: Floats  # (point,) deviation that the axes leave
 
-    @staticmethod
-    def of(windows: Floats) -> StateShape:
-        """Of standardised windows (window, point)."""
-        mean = windows.mean(axis=0)
-        _, lengths, axes = np.linalg.svd(windows - mean, full_matrices=False)
-        axes = axes[:AXES] * (lengths[:AXES, None] / np.sqrt(len(windows)))
-        rest = np.sqrt(np.maximum((windows - mean).var(axis=0) - (axes**2).sum(axis=0), 0))
-        return StateShape(mean, axes, rest)
-
     def draw(self, number: int, random: np.random.Generator) -> Floats:
         """(window, point)"""
         along = random.standard_normal((number, len(self.axes))) @ self.axes
@@ -156,9 +146,7 @@ class KnownStates(BeforeTraining):
                 shapes += [(bench, state, shape) for state, shape in states.items() if state in codes]
         joining = [state for _, state, _ in shapes]
         if len(set(joining)) < 2:  # windows of a single state would make everything that state
-            none = (
-                "Not adapted: nothing known of other benches fits the names of two classes, so none joins the source."
-            )
+            none = "Not adapted: nothing known of other benches fits the names of two classes; none joins the source."
             return Prepared(data, finding=TargetFinding(False, none))
         source, random = data.source_train, np.random.default_rng(0)
         mean, scale = source.values.mean(axis=0, dtype=np.float64), source.values.std(axis=0, dtype=np.float64)
@@ -178,8 +166,8 @@ class KnownStates(BeforeTraining):
             np.concatenate([source.values, values]), np.concatenate([source.labels, labels]),
             with_shapes(source.recording), with_shapes(source.domain),
         )  # fmt: skip
-        named = ", ".join(dict.fromkeys(joining)), " and ".join(dict.fromkeys(bench for bench, _, _ in shapes))
-        sentence = "Not adapted: learnt from the source and from {} of {}.".format(*named)
+        named, others = dict.fromkeys(joining), dict.fromkeys(bench for bench, _, _ in shapes)
+        sentence = f"Not adapted: learnt from the source and from {', '.join(named)} of {' and '.join(others)}."
         return Prepared(replace(data, source_train=source), finding=TargetFinding(False, sentence))
 
 
