@@ -274,14 +274,6 @@ SENTENCES: Words = {**_SILENT, **_DERIVED, **_OBSERVED, **_OF_MODEL, **_WATCHED}
 SILENT, DERIVED = frozenset(_SILENT), frozenset(_DERIVED)
 
 
-def event_sentence(kind: str, fault: str | None, findings: Iterable[Finding], note: str) -> str:
-    """What happened to a point, or the note of the person who did it; only some kinds say more than their findings."""
-    begins = {"grown": "the change has grown", "over": "the change has gone"}
-    begins |= {"alarm": "alarm", "acknowledged": "acknowledged"}
-    parts = [begins.get(kind), fault, *sentences(findings)]
-    return note or "; ".join(filter(None, parts)) or kind
-
-
 def count(number: int, what: str, several: str | None = None) -> str:
     """ "1 run", "2 runs"."""
     return f"{number} {what if number == 1 else several or what + 's'}"

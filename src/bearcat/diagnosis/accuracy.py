@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from bearcat.data.inputs import Physics, Spectrum, Waveform, find_input
 from bearcat.data.recording import spectrum
 from bearcat.diagnosis.decision import LEVEL, Estimate, ModelEvidence, binomial_interval
-from bearcat.diagnosis.pooling import Booleans, Floats, Integers
+from bearcat.diagnosis.pooling import Booleans, Floats, Integers, softmax
 from bearcat.errors import without_nan
 
 STEADY = ("linear", "neighbours")  # check models that never adapt, by the end of their names
@@ -254,9 +254,7 @@ def moved_centres(points: Floats, recording: Integers, centres: Floats, start: F
     offset, apart, shares = start, np.zeros_like(centres), np.full(classes, 1 / classes)
     for _ in range(ROUNDS):
         distance = ((means[:, None] - centres - offset - apart) ** 2).sum(axis=2)
-        likely = np.log(np.maximum(shares, LEAST_SHARE)) - distance / (2 * variance)
-        likely = np.exp(likely - likely.max(axis=1, keepdims=True))
-        likely /= likely.sum(axis=1, keepdims=True)  # (recording, class)
+        likely = softmax(np.log(np.maximum(shares, LEAST_SHARE)) - distance / (2 * variance))  # (recording, class)
         counts = likely.sum(axis=0)
         shares = (counts + 0.1) / (counts + 0.1).sum()
         earlier, offset = offset, (means.sum(axis=0) - counts @ (centres + apart)) / len(means)

@@ -10,11 +10,11 @@ judging.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bearcat.data.recording import ONE_BEARING
-from bearcat.findings import Finding, Severity, capitalised, highest, reasons, sentences, unique
+from bearcat.findings import Finding, Severity, capitalised, highest, sentences
 
 USE, CHECK, REFUSE = "use", "check", "do not use"  # of a model
 OK, ALARM = "ok", "alarm"  # of a recording, besides CHECK
@@ -117,12 +117,6 @@ class ModelEvidence:
     labels: LabelCheck | None = None
     median: float | None = None  # of the accuracy of past runs, where `expected.value` was held below it
     shift: str | None = None  # the kind of past runs it comes from: a key of TESTED; None: no check models, so of none
-
-
-def by_findings(findings: Iterable[Finding]) -> Decision:
-    """Decides on a recording: the highest severity of its findings."""
-    findings = unique(findings)
-    return Decision(OF_RECORDING[highest(findings)], reasons=reasons(findings), findings=findings)
 
 
 def decide(evidence: ModelEvidence) -> Decision:

@@ -18,19 +18,20 @@ from bearcat.diagnosis.decision import (
     CANNOT_TELL,
     HEALTHY,
     NO_SIGNAL,
+    OF_RECORDING,
     REFUSE,
     SEVERE,
     UNCLEAR,
     UNKNOWN_STATE,
+    Decision,
     PhysicsCheck,
-    by_findings,
 )
 from bearcat.diagnosis.fusion import Witnesses, fuse, state_of_class
 from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import KNOWN, PhysicsEvidence, known_baseline, quiet_baselines, state_of, usual_lines
 from bearcat.diagnosis.quality import stopped
 from bearcat.diagnosis.recording import Diagnoses, Diagnosis, Observation
-from bearcat.findings import GROWN, SURE, Finding, highest
+from bearcat.findings import GROWN, SURE, Finding, highest, reasons, unique
 
 CERTAIN = 0.9  # probability of any fault from which on it is an alarm whose type is unclear
 SAFE_FAULT = 0.15  # probability of a fault above which a recording is not called healthy: a missed fault costs more
@@ -142,9 +143,10 @@ def _diagnosis(
     recording: Observation, state: str, findings: Sequence[Finding], confidence: float = 0.0,
     probabilities: Mapping[str, float] | None = None, label: str | None = None,
 ) -> Diagnosis:  # fmt: skip
-    observed = {field.name: getattr(recording, field.name) for field in fields(Observation)}
+    observed, findings = {field.name: getattr(recording, field.name) for field in fields(Observation)}, unique(findings)
+    decision = Decision(OF_RECORDING[highest(findings)], reasons=reasons(findings), findings=findings)
     return Diagnosis(
-        **observed, decision=by_findings(findings), state=state, confidence=confidence,
+        **observed, decision=decision, state=state, confidence=confidence,
         probabilities=probabilities or {}, label=label,
     )  # fmt: skip
 

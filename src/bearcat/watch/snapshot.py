@@ -24,7 +24,7 @@ from bearcat.diagnosis.physics import CLARITIES, PhysicsEvidence
 from bearcat.diagnosis.quality import BANDS
 from bearcat.diagnosis.recording import STATUS, Measured, Observation
 from bearcat.errors import to_json
-from bearcat.findings import MOST_REASONS, SILENT, Finding, count, event_sentence, highest, percent, sentence, sentences
+from bearcat.findings import MOST_REASONS, SILENT, Finding, count, highest, percent, sentence, sentences
 from bearcat.settings import to_plain
 
 STATUSES = (ALARM, CHECK, NO_SIGNAL, OK)  # of a point, worst first
@@ -117,8 +117,11 @@ class Event:
 
     @property
     def what(self) -> str:
-        """What happened, in words."""
-        return event_sentence(self.kind, self.fault, self.findings, self.note)
+        """What happened, in words, or the note of the person who did it."""
+        begins = {"grown": "the change has grown", "over": "the change has gone"}
+        begins |= {"alarm": "alarm", "acknowledged": "acknowledged"}  # the findings of other kinds say what it is
+        parts = [begins.get(self.kind), self.fault, *sentences(self.findings)]
+        return self.note or "; ".join(filter(None, parts)) or self.kind
 
     @property
     def sentence(self) -> str:
