@@ -203,11 +203,9 @@ class Recipe:
                 return self.change(ingredient.name, **{part: override(inner, {setting: text})})
         if (named := PARTS.get(part.lower())) is not None:
             raise InputError(f"the settings of {part} begin with '{named[0]}'; use {named[0]}.{setting}")
-        known = {ingredient.name for recipe in RECIPES.values() for ingredient in recipe.ingredients}
-        known |= {"teacher", "calibration", "final"}
-        if part in known:
-            raise InputError(f"the method has no '{part}' whose '{setting}' could be set; choose another method")
-        raise InputError(f"unknown ingredient '{part}'{suggest(part, [*known, 'schedule', 'encoder'])}")
+        names = ["schedule", "encoder", *(ingredient.name for ingredient in self.ingredients)]
+        names += ["teacher"] if self.find(SelfTraining) else []
+        raise InputError(f"the method has no '{part}'{suggest(part, names)}")
 
 
 _STARS: dict[str, tuple[Ingredient, ...]] = {

@@ -23,9 +23,10 @@ from bearcat.cat.ingredient import BeforeTraining, Ingredient, Loss, Prepared, T
 from bearcat.cat.networks import InputScaling, Network, build_network, initialise, predict
 from bearcat.cat.recipes import RECIPES, Recipe
 from bearcat.cat.teacher import SelfTraining, copy_of
+from bearcat.data.recording import Integers
 from bearcat.data.tasks import UNKNOWN, HeldBack
 from bearcat.errors import InputError
-from bearcat.fast.device import Batches, Checked, choose_precision, fast_path, padded_stack, stack_data, stack_key
+from bearcat.fast.device import Batches, choose_precision, fast_path, padded_stack, stack_data, stack_key
 from bearcat.fast.stacked import Randomness, path_of, use_path
 from bearcat.storage import digest_json, load_tensors, tensor_bytes, write_atomically
 
@@ -56,7 +57,8 @@ class TrainingState:
     randomness: Randomness
     finite: Tensor  # (run,) bool: the loss never turned NaN or infinite
     precision: str = "float32"  # or "tf32", "bfloat16": of products on a GPU, and of the activations Triton stores
-    checks: Sequence[Checked] = ()  # of each run's target windows
+    recordings: Sequence[Integers] = ()  # of each run's target windows; each its own where they are not known
+    checks: Sequence[Mapping[str, Integers]] = ()  # what check models say of them (diagnosis/accuracy.py)
     findings: Sequence[TargetFinding | None] = ()  # of each run: what was found in its windows before training
     history: dict[str, Tensor] = field(default_factory=dict)  # (epoch, run) by name, NaN where there was no number
     epoch: int = 0
@@ -214,7 +216,11 @@ def begin(runs: Sequence[Run], device: torch.device) -> TrainingState:
         recipe, student, modules, adam, batches,
         Randomness(torch.tensor(keys, dtype=torch.int64, device=device)),
         finite=torch.ones(len(seeds), dtype=torch.bool, device=device), precision=precision,
-        checks=[Checked.of(run.checks, run.data.target_train) for run in runs],
+        recordings=[
+            target.recording if len(target.recording) else np.arange(len(target))
+            for target in (run.data.target_train for run in runs)
+        ],
+        checks=[run.checks or {} for run in runs],
         findings=[run.finding for run in prepared],
     )  # fmt: skip
 

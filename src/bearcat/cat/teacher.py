@@ -190,11 +190,10 @@ def fit_calibration(state: TrainingState, calibrator: Calibrator) -> Calibration
     if "target_accuracy" in needed:
         likely = given["target_logits"].double().log_softmax(dim=-1).cpu().numpy()
         given["target_accuracy"] = [
-            expected_value(Target(windows, checked.recording, checked.said))
-            for windows, checked in zip(likely, state.checks, strict=True)
+            expected_value(Target(*of_run)) for of_run in zip(likely, state.recordings, state.checks, strict=True)
         ]
     if "target_recording" in needed:
-        given["target_recording"] = np.stack([checked.recording for checked in state.checks])
+        given["target_recording"] = np.stack(state.recordings)
     labels = batches.source_test_labels
     weight = equal_classes(labels, logits.shape[-1]) if state.recipe.balance else None
     return calibrator.fit(Evidence(source_logits=logits, source_labels=labels, source_weight=weight, **given))

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from bearcat.data.recording import Integers
-from bearcat.data.tasks import TrainingData, Unlabelled
+from bearcat.data.tasks import TrainingData
 from bearcat.errors import InputError, suggest
 from bearcat.fast import stacked
 from bearcat.fast.stacked import Randomness
@@ -32,18 +32,6 @@ if TYPE_CHECKING:
 PRECISIONS = ("float32", "tf32", "bfloat16")
 SOURCE, TARGET, COUNTED = 10, 11, 12  # streams of randomness, apart from those of the split and of the networks
 FEWEST = 2  # target windows to train with
-
-
-class Checked(NamedTuple):
-    """What check models say of a run's target training windows (diagnosis/accuracy.py), and the windows' recordings."""
-
-    said: Mapping[str, Integers]  # (window,) each; empty where there are no check models
-    recording: Integers  # each window its own where recordings are not known
-
-    @staticmethod
-    def of(said: Mapping[str, Integers] | None, windows: Unlabelled) -> Checked:
-        known = len(windows.recording) == len(windows)
-        return Checked(said or {}, windows.recording if known else np.arange(len(windows)))
 
 
 @dataclass(frozen=True, eq=False)
