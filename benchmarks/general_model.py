@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from diagnose import recordings as bench_recordings
 from diagnose import simulated
-from numpy.typing import NDArray
 
 from bearcat.adaptation import RunSpec, make_recipe
 from bearcat.adaptation.run import run_stack
@@ -43,7 +42,7 @@ from bearcat.diagnosis.fusion import LEFT_OUT
 from bearcat.diagnosis.physics import STATES
 from bearcat.diagnosis.pooling import pool, tally
 from bearcat.errors import InputError
-from bearcat.methods.transforms import STATES_FILE, StateShape
+from bearcat.methods.transforms import STATES_FILE
 from bearcat.storage import tensor_bytes, write_atomically
 
 RATE, LENGTH, STRIDE = 12_000.0, 8192, 4096
@@ -133,15 +132,6 @@ def report(title: str, model: Model, recordings: Sequence[Recording]) -> None:
         )
 
 
-def shape_of(windows: NDArray[np.float64]) -> StateShape:
-    """What standardised windows (window, point) of one state look like."""
-    mean = windows.mean(axis=0)
-    _, lengths, axes = np.linalg.svd(windows - mean, full_matrices=False)
-    axes = axes[:AXES] * (lengths[:AXES, None] / np.sqrt(len(windows)))
-    rest = np.sqrt(np.maximum((windows - mean).var(axis=0) - (axes**2).sum(axis=0), 0))
-    return StateShape(mean, axes, rest)
-
-
 def write_states(known: Sequence[Recording]) -> None:
     """states.safetensors: what each state looks like on each bench."""
     tensors: dict[str, torch.Tensor] = {}
@@ -151,10 +141,14 @@ def write_states(known: Sequence[Recording]) -> None:
         values = windows.values.reshape(len(windows), -1).astype(np.float64)
         values = (values - values.mean(axis=0)) / values.std(axis=0)
         for state in dict.fromkeys(str(label) for label in windows.labels):
-            shape = shape_of(values[windows.labels == state])
+            members = values[windows.labels == state]
+            mean = members.mean(axis=0)
+            _, lengths, axes = np.linalg.svd(members - mean, full_matrices=False)
+            axes = axes[:AXES] * (lengths[:AXES, None] / np.sqrt(len(members)))
+            rest = np.sqrt(np.maximum((members - mean).var(axis=0) - (axes**2).sum(axis=0), 0))
             states.append([bench, state])
-            for name in ("mean", "axes", "rest"):
-                tensors[f"{bench}/{state}/{name}"] = torch.from_numpy(getattr(shape, name)).half()
+            for name, part in (("mean", mean), ("axes", axes), ("rest", rest)):
+                tensors[f"{bench}/{state}/{name}"] = torch.from_numpy(part).half()
     made = {"input": STATES_INPUT, "states": states, "made_by": "benchmarks/general_model.py"}
     write_atomically(STATES_FILE, tensor_bytes(tensors, made))
 
