@@ -52,3 +52,7 @@ def __getattr__(name: str) -> Any:
     from bearcat.cat.arrays import CAT
 
     return CAT
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "CAT"})

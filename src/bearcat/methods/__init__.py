@@ -33,13 +33,6 @@ from bearcat.methods.matching import MatchClusters
 from bearcat.methods.target_calibration import PseudoCal, RecordingConfidence, TargetConfidence, TransCal
 from bearcat.methods.transforms import KnownStates, Standardise, StrongView, WeakView
 
-__all__ = [
-    "ClassifierDiscrepancy", "ConditionalAdversarial", "CovarianceMatching", "JointMatching", "KernelMatching",
-    "KnownStates", "MatchClusters", "PseudoCal", "RecordingConfidence", "Standardise", "StrongView",
-    "TargetConfidence", "TargetStatistics", "TransCal", "Transport", "Triplet", "Uniformity", "Wasserstein",
-    "WeakView",
-]  # fmt: skip
-
 # Chosen on CWRU and simulated bearings, where it is as good as any of these on a full target and no worse than the
 # unadapted network on targets that are mostly healthy (docs/protocol.md).
 DEFAULT_RECIPE = "match-clusters"

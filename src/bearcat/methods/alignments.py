@@ -30,11 +30,7 @@ PROBABILITY_BANDWIDTH = 1.68  # of JMMD's kernel on probabilities, the original'
 
 @dataclass(frozen=True)
 class ConditionalAdversarial(Alignment):
-    """CDAN: the classifier reads the outer product of probabilities and features; CDAN+E counts sure windows more.
-
-    >>> RECIPES["CDAN+E"].ingredients == (ConditionalAdversarial(entropy=True),)
-    True
-    """
+    """CDAN: the classifier reads the outer product of probabilities and features; CDAN+E counts sure windows more."""
 
     name = "cdan"
     entropy: bool = False  # weights 1 + exp(−entropy), normalised in each domain
@@ -60,9 +56,6 @@ class ConditionalAdversarial(Alignment):
 class ClassifierDiscrepancy(Alignment):
     """MCD: a second head learns the source too; both disagree on the target as far as they can, the encoder undoes it
     (in one step, by a gradient reversal layer; the original takes turns: heads, then encoder four times).
-
-    >>> Recipe((ClassifierDiscrepancy(weight=0.5),)).adapts
-    True
     """
 
     name = "mcd"
@@ -80,9 +73,6 @@ class ClassifierDiscrepancy(Alignment):
 class Wasserstein(Alignment):
     """A critic whose mean answers on both domains differ as much as its slope of about 1 allows. It takes one step with
     each of the encoder's, through a gradient reversal layer, instead of five before it.
-
-    >>> Wasserstein().weight, Wasserstein().penalty
-    (0.1, 10.0)
     """
 
     name = "wasserstein"
@@ -107,9 +97,6 @@ class Wasserstein(Alignment):
 class KernelMatching(Alignment):
     """MK-MMD: the squared mean discrepancy of features under five Gaussian kernels, which is the mean of the kernel
     within both domains less twice that across.
-
-    >>> RECIPES["MK-MMD"].change("mk-mmd", weight=0.3).find(KernelMatching).weight
-    0.3
     """
 
     name = "mk-mmd"
@@ -128,11 +115,7 @@ class KernelMatching(Alignment):
 
 @dataclass(frozen=True)
 class JointMatching(KernelMatching):
-    """JMMD: the same with the product of the kernels on features and a kernel on probabilities.
-
-    >>> RECIPES["JMMD"].ingredients == (JointMatching(),)
-    True
-    """
+    """JMMD: the same with the product of the kernels on features and a kernel on probabilities."""
 
     name = "jmmd"
 
@@ -144,11 +127,7 @@ class JointMatching(KernelMatching):
 
 @dataclass(frozen=True)
 class CovarianceMatching(Alignment):
-    """CORAL: ‖C_s − C_t‖² / 4d², C the covariance of d logits, as in the original.
-
-    >>> RECIPES["CORAL"].ingredients == (CovarianceMatching(),)
-    True
-    """
+    """CORAL: ‖C_s − C_t‖² / 4d², C the covariance of d logits, as in the original."""
 
     name = "coral"
 
@@ -161,9 +140,6 @@ class CovarianceMatching(Alignment):
 class Transport(Alignment):
     """DeepJDOT: the cost of moving source windows with their labels to target windows with their predictions, by a
     fixed number of Sinkhorn's iterations; the original solves the problem without entropy.
-
-    >>> Recipe((Transport(features=0.01, rounds=50),)).adapts
-    True
     """
 
     name = "transport"
@@ -184,9 +160,6 @@ class Transport(Alignment):
 class Uniformity(Loss):
     """Class balance (French et al. 2018), of PCG-CNN (Wu et al. 2020): binary cross-entropy of the batch's mean
     probabilities of the target and the uniform distribution.
-
-    >>> RECIPES["PCG-CNN"].find(Uniformity).weight
-    0.005
     """
 
     name = "uniformity"
@@ -208,9 +181,6 @@ class Triplet(Loss):
     (Wang et al. 2022): the farthest window of the same label should be nearer than the nearest one of another, by the
     margin. Features are brought to length 1: with their own lengths the loss was lowered by shrinking them, until all
     were 0 and nothing was learnt (LOG.md).
-
-    >>> Recipe((SelfTraining(), Triplet(margin=0.5))).find(Triplet).phase
-    'labels'
     """
 
     name = "triplet"
@@ -237,11 +207,7 @@ class Triplet(Loss):
 
 @dataclass(frozen=True)
 class TargetStatistics(AfterEpoch):
-    """AdaBN: the reported network is the student with running statistics of target windows.
-
-    >>> RECIPES["AdaBN"].ingredients == (TargetStatistics(),)
-    True
-    """
+    """AdaBN: the reported network is the student with running statistics of target windows."""
 
     name = "adabn"
 

@@ -49,11 +49,7 @@ STRANGE = 2.0  # distance of an unmatched cluster from the nearest class, in tho
 
 @dataclass(frozen=True)
 class MatchClusters(BeforeTraining):
-    """Matches clusters of the target's recordings with the source's classes, and shifts each class to its cluster.
-
-    >>> RECIPES["match-clusters"].find(MatchClusters).name
-    'matching'
-    """
+    """Matches clusters of the target's recordings with the source's classes, and shifts each class to its cluster."""
 
     name = "matching"
 

@@ -35,9 +35,6 @@ class TransCal:
     """The temperature of least |mean target confidence − estimated accuracy|.
 
     Whole curves of temperature and power make that 0. This is the point nearest to where the original's search begins.
-
-    >>> find_calibrator("TransCal").needs[-1]
-    'target_logits'
     """
 
     needs: ClassVar[tuple[str, ...]] = (*CPCS.needs, "target_logits")
@@ -84,9 +81,6 @@ class PseudoCal:
 
     Hu et al. (ICML 2024) mix pairs of inputs with unlike pseudo-labels; here their features are mixed, since a mixture
     of two waveforms is no waveform of a bearing (mixed waveforms had an ECE of 23.5 %, mixed features 6.2).
-
-    >>> PseudoCal().needs
-    ('target_logits', 'target_features', 'head', 'seeds')
     """
 
     needs: ClassVar[tuple[str, ...]] = ("target_logits", "target_features", "head", "seeds")
@@ -108,9 +102,6 @@ class RecordingConfidence:
     """The temperature, at least the source's, at which mean confidence on the target is the share of windows that have
     the class of most windows of their recording, since no more can be right. Its geometric mean with PseudoCal's is
     taken, which knows nothing of recordings and errs otherwise.
-
-    >>> RecordingConfidence().needs[-1]
-    'target_recording'
     """
 
     needs: ClassVar[tuple[str, ...]] = (*PseudoCal.needs, "target_recording")

@@ -51,11 +51,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Standardise(BeforeTraining):
-    """Shifts and scales the points of prepared windows; the model keeps how.
-
-    >>> Recipe((Standardise("source"),)).adapts
-    False
-    """
+    """Shifts and scales the points of prepared windows; the model keeps how."""
 
     name = "standardise"
     by: str = choice("source", "domain", default="domain")
@@ -119,11 +115,7 @@ def shipped_states() -> tuple[str, dict[str, dict[str, StateShape]]]:
 
 @dataclass(frozen=True)
 class KnownStates(BeforeTraining):
-    """Windows of the states of other benches join the source's, class by class, where names of classes say states.
-
-    >>> RECIPES["unseen-bearings"].find(KnownStates).without
-    ()
-    """
+    """Windows of the states of other benches join the source's, class by class, where names of classes say states."""
 
     name = "known-states"
     adapts = False
@@ -243,11 +235,7 @@ def source_states(data: TrainingData) -> States:
 
 @dataclass(frozen=True)
 class StrongView(Augmentation):
-    """A composition of changes, each drawn for each window; 0 leaves one out.
-
-    >>> Recipe((SelfTraining(), StrongView(snr=10.0))).for_input("frequency").find(StrongView).shift
-    0.0
-    """
+    """A composition of changes, each drawn for each window; 0 leaves one out."""
 
     name = "strong"
     resample: float = within(0.02, 0, 1)  # the speed is drawn within ± this share
@@ -271,11 +259,7 @@ class StrongView(Augmentation):
 
 @dataclass(frozen=True)
 class WeakView(Augmentation):
-    """A little noise.
-
-    >>> [part.name for part in RECIPES["AT-views"].ingredients]
-    ['weak', 'labels', 'strong', 'alignment']
-    """
+    """A little noise."""
 
     name = "weak"
     of_teacher = True
