@@ -19,50 +19,44 @@ def unit(window: np.ndarray) -> np.ndarray:
 
 
 def magnitudes(window: np.ndarray) -> np.ndarray:
-    """The discrete Fourier transform by its definition."""
-    window = np.asarray(window, dtype=np.float64)
-    length = len(window)
-    times = np.arange(length)
-    return np.array(
-        [abs(np.sum(window * np.exp(-2j * np.pi * bin_ * times / length))) / length for bin_ in range(length // 2)]
-    )
+    return abs(np.fft.fft(window))[: len(window) // 2] / len(window)
 
 
 def prepared(signal: np.ndarray, length: int, stride: int, kind: str) -> np.ndarray:
-    rows = []
-    start = 0
-    while start + length <= len(signal):
-        window = signal[start : start + length]
-        rows.append(unit(window if kind == "time" else magnitudes(window)))
-        start += stride
-    return np.array(rows)
+    starts = range(0, len(signal) - length + 1, stride)
+    windows = [signal[start : start + length] for start in starts]
+    return np.array([unit(window if kind == "time" else magnitudes(window)) for window in windows])
+
+
+def power(window: np.ndarray) -> np.ndarray:
+    """|FFT(Hann·x)|²."""
+    return abs(np.fft.fft(unit(window) * signal.get_window("hann", len(window)))) ** 2
+
+
+def log_levels(means: list[float]) -> np.ndarray:
+    """Log over the mean of all bands, less the mean."""
+    levels = np.log(np.array(means) / np.mean(means) + 1e-12)
+    return levels - levels.mean()
 
 
 def log_spectrum(window: np.ndarray, bands: int) -> np.ndarray:
-    """Log of the mean of |FFT(Hann·x)|² over the bins of each band, over the mean of all bands, less the mean."""
-    n = len(window)
-    power = abs(np.fft.fft(unit(window) * signal.get_window("hann", n))) ** 2
-    bins = range(1, n // 2)
+    """Of the mean power over the bins of each band."""
+    spectrum, bins = power(window), range(1, len(window) // 2)
     members: list[list[float]] = [[] for _ in range(bands)]
     for number, k in enumerate(bins):
-        members[number * bands // len(bins)].append(power[k])
-    means = np.array([np.mean(member) for member in members])
-    levels = np.log(means / means.mean() + 1e-12)
-    return levels - levels.mean()
+        members[number * bands // len(bins)].append(spectrum[k])
+    return log_levels([np.mean(member) for member in members])
 
 
 def octave_spectrum(window: np.ndarray, bands: int, octaves: float) -> np.ndarray:
     """The same in bands whose edges are n/2 · 2^(−octaves·(1 − j/bands)) bins; bin k lies from k − ½ to k + ½."""
-    n = len(window)
-    power = abs(np.fft.fft(unit(window) * signal.get_window("hann", n))) ** 2
-    means = []
+    n, spectrum, means = len(window), power(window), []
     for band in range(bands):
         low, high = (n / 2 * 2 ** (-octaves * (1 - edge / bands)) for edge in (band, band + 1))
         low, high = max(low, 0.5), min(high, n // 2 - 0.5)
         shares = {k: max(0.0, min(high, k + 0.5) - max(low, k - 0.5)) for k in range(1, n // 2)}
-        means.append(sum(share * power[k] for k, share in shares.items()) / (high - low))
-    levels = np.log(np.array(means) / np.mean(means) + 1e-12)
-    return levels - levels.mean()
+        means.append(sum(share * spectrum[k] for k, share in shares.items()) / (high - low))
+    return log_levels(means)
 
 
 def band_envelopes(window: np.ndarray, bands: int) -> list[np.ndarray]:

@@ -123,12 +123,10 @@ def pseudo_label_loss(logits: Tensor, labels: Tensor, selected: Tensor) -> Tenso
 
 def class_thresholds(probabilities: Tensor, tau: float) -> Tensor:
     """One threshold per class (classes,) from the teacher's probabilities (n, classes) of the target training split."""
-    counts = [0] * probabilities.shape[1]
     confidences, labels = probabilities.max(dim=1)
-    for is_confident, label in zip((confidences >= tau).tolist(), labels.tolist(), strict=True):
-        counts[label] += is_confident
-    shares = [count / max(counts) if max(counts) > 0 else 0.0 for count in counts]
-    return torch.tensor([tau * beta / (2 - beta) for beta in shares], dtype=probabilities.dtype)
+    counts = torch.bincount(labels[confidences >= tau], minlength=probabilities.shape[1])
+    beta = counts.to(probabilities) / counts.max().clamp(min=1)
+    return tau * beta / (2 - beta)
 
 
 def published_temperature(logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> float:

@@ -6,6 +6,8 @@ from itertools import permutations
 
 import numpy as np
 
+from tests.reference.calibration import ece
+
 
 def best_matching(groups: np.ndarray, centres: np.ndarray) -> tuple[tuple[int, ...], float]:
     """Of all ways to give each group a class of its own, the one that leaves least, each under its best offset."""
@@ -23,7 +25,7 @@ def recording_scores(rows: list[tuple[str, str, str, float, bool]]) -> dict[str,
     """From (true state, state called, decision, confidence, whether the source lacks the type) of each recording."""
     counts: dict[str, list[bool]] = {name: [] for name in
                                      ("right", "missed", "passed", "false_alarms", "type_right", "check")}  # fmt: skip
-    bins: list[list[tuple[float, bool]]] = [[] for _ in range(10)]
+    sure: list[tuple[float, bool]] = []
     for truth, called, decision, confidence, alien in rows:
         right = called == truth or (alien and called == "unknown")
         counts["right"].append(right)
@@ -35,14 +37,9 @@ def recording_scores(rows: list[tuple[str, str, str, float, bool]]) -> dict[str,
             counts["passed"].append(decision == "ok")
             counts["type_right"].append(right)
         if called not in ("unknown", "cannot tell"):
-            for number in range(10):
-                if number / 10 < confidence <= (number + 1) / 10:
-                    bins[number].append((confidence, right))
+            sure.append((confidence, right))
     found: dict[str, float | None] = {name: sum(each) / len(each) if each else None for name, each in counts.items()}
-    total = sum(map(len, bins))
-    gaps = [abs(sum(c for c, _ in part) / len(part) - sum(r for _, r in part) / len(part)) * len(part) / total
-            for part in bins if part]  # fmt: skip
-    return found | {"ece": sum(gaps) if total else None}
+    return found | {"ece": ece(*zip(*sure, strict=True), [1.0] * len(sure), bins=10) if sure else None}
 
 
 def likelihood_gain(groups, centres, offset, noise, possible, rounds: int = 50) -> float:
