@@ -36,7 +36,6 @@ DECLARED = Declared("g", 2, "rigid")
 words = st.text("abc ÄÖ", min_size=1, max_size=8)
 
 
-# A number above 0, and one that is not more.
 counts = st.integers(1, 30).flatmap(lambda number: st.tuples(st.just(number), st.integers(0, number)))
 label_checks = st.builds(lambda numbers, classes: LabelCheck(*numbers, classes), counts, st.integers(1, 4))
 physics_checks = counts.map(lambda numbers: PhysicsCheck(numbers[0], tuple(map(str, range(numbers[1])))))
@@ -103,11 +102,7 @@ def test_labels_that_contradict_a_model_refuse_it_and_better_labels_never_make_i
     assert right.expected == 1.0
 
 
-# Diagnoses of recordings.
-
 CLASSES = ("healthy", "inner", "outer")
-
-
 levels = st.lists(st.floats(-9, 40), min_size=3, max_size=3).map(lambda found: dict(zip(FAULTS, found, strict=True)))
 physics_of = st.builds(lines_of, levels, kurtosis=st.sampled_from((2.0, 5.0)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from bearcat.cat import CALIBRATORS, Calibration, Evidence, published, state
+from bearcat.cat import Evidence, published, state
 from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.networks import predict
 from bearcat.cat.recipes import RECIPES, Recipe, Schedule
@@ -181,7 +181,8 @@ def test_in_a_balanced_pass_classes_come_equally_often_and_so_do_the_windows_of_
         labels = random.choice(4, size=30 + seed, p=(0.7, 0.2, 0.07, 0.03))
         found = balanced(labels, random)
         assert len(found) == len(labels)
-        (classes, counts), times = np.unique(labels[found], return_counts=True), np.bincount(found, minlength=len(labels))
+        classes, counts = np.unique(labels[found], return_counts=True)
+        times = np.bincount(found, minlength=len(labels))
         assert all(np.ptp(numbers) <= 1 for numbers in (counts, *(times[labels == name] for name in classes)))
         assert (np.diff(labels[found]) < 0).any(), "in random order"
 
@@ -195,17 +196,10 @@ def test_balanced_training_is_the_twins(name):
 # --- identities -------------------------------------------------------------------------------------------------------
 
 
-def weights(trained: Trained) -> dict[str, torch.Tensor]:
-    return {
-        f"{part}.{name}": value
-        for part, net in (("s", trained.student), ("n", trained.network))
-        for name, value in net.state_dict().items()
-    }
-
-
 def same_weights(first: Trained, second: Trained) -> None:
-    for name, value in weights(first).items():
-        assert torch.equal(value, weights(second)[name]), name
+    for ours, theirs in ((first.student, second.student), (first.network, second.network)):
+        for name, value in theirs.state_dict().items():
+            assert torch.equal(ours.state_dict()[name], value), name
 
 
 def live(recipe: Recipe, **changes: Any) -> Recipe:
@@ -223,22 +217,6 @@ def test_cat_is_at_until_calibration_begins_and_without_a_calibrator():
         assert torch.equal(
             cat.history[name][: SHORT.calibrate_from].nan_to_num(), values[: SHORT.calibrate_from].nan_to_num()
         )
-
-
-@dataclass(frozen=True)
-class Twice:
-    """The least a calibrator can be: no `needs`, no `at_bound`."""
-
-    def fit(self, evidence: Evidence) -> Calibration:
-        half = torch.full(evidence.source().scores.shape[::2], 0.5, dtype=torch.float64)
-        return Calibration(half, torch.zeros_like(half))
-
-
-def test_a_calibrator_says_what_it_needs_and_its_bound_only_if_it_likes(monkeypatch):
-    monkeypatch.setitem(CALIBRATORS, "Twice", Twice)
-    trained = train([Run(live(RECIPES["CAT*-Temperature"], calibration="Twice"), toy(), 0)], CPU)
-    assert trained.calibration.temperature.tolist() == [2.0]
-    assert trained.calibration.at_bound.tolist() == [False]
 
 
 def test_a_final_calibrator_alone_is_fitted_once_to_the_finished_network():
