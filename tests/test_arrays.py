@@ -148,7 +148,6 @@ late = replace(RECIPES["CAT*-Temperature"], schedule=replace(RECIPES["AT"].sched
         ({"method": "CATT*-Temperature"}, {}, r"method: unknown .*; did you mean 'CAT\*-Temperature'"),
         ({"method": late, "epochs": None}, {}, "would begin in epoch 50 of 5.*give epochs"),
         ({"epochs": 1.5}, {}, "epochs must be a whole number from 1 on, not 1.5"),
-        ({"batch": 0}, {}, "batch must be"),
         ({"seed": -1}, {}, "seed must be"),
         ({"held_out": 1.0}, {}, "held_out must lie between 0 and 1"),
     ],

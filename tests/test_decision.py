@@ -181,8 +181,6 @@ def test_counts_summary_table_and_exit_status_agree(found):
     assert listed.exit_status == {"ok": 0, "alarm": 1, "check": 3}[worst]
 
 
-# The rule for alarms.
-
 HEALTHY_MODEL, FAULTY_MODEL = {"healthy": 0.99, "outer": 0.01}, {"healthy": 0.01, "outer": 0.99}
 GROWING = BaselineEvidence(dict.fromkeys(FAULTS, 8.0), dict.fromkeys(FAULTS, 3.0), 0.0, KNOWN)
 FAMILY = LineFamily(3.6, 90.0, 20.0, None, explained(3.6))

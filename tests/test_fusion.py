@@ -86,7 +86,6 @@ def test_a_line_that_was_always_there_is_no_alarm_and_a_new_one_is():
 
 
 def test_known_good_recordings_speak_for_all_of_their_point_and_it_is_said_what_they_changed():
-    """As with `--healthy`, and with `--reference` in `adapt`."""
     lines = Witnesses(physics_of({"outer race": 15.0}), network=model_of({"healthy": 0.9, "outer": 0.1}))
     found = [Observation(name, lines, "pump", "DE") for name in ("good", "a", "b")] + [Observation("c", lines, "other")]
     beside = beside_healthy(found, {"good"})
@@ -131,9 +130,6 @@ def test_the_general_model_in_numpy_is_the_one_in_torch():
     pooled = np.exp(log.mean(axis=0) / model.pooled_temperature)
     expected = dict(zip(model.classes, (pooled / pooled.sum()).tolist(), strict=True))
     assert found.probabilities == pytest.approx(expected, abs=2e-4)
-
-
-# What a reader of the code found, each of which had been called ok.
 
 
 def diagnosed(folder, channels: str, *signals: np.ndarray) -> bearcat.Diagnoses:

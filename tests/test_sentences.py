@@ -9,17 +9,8 @@ from pathlib import Path
 import pytest
 
 import bearcat
-from bearcat.findings import (
-    MOST_REASONS,
-    SENTENCES,
-    SEVERITIES,
-    Finding,
-    highest,
-    most_severe,
-    reasons,
-    sentence,
-    unique,
-)
+from bearcat import findings
+from bearcat.findings import SENTENCES, SEVERITIES, Finding, highest, most_severe, reasons, sentence, unique
 from bearcat.settings import from_plain, to_plain
 from bearcat.watch.alarm import CLAIMLESS
 
@@ -88,6 +79,6 @@ def test_reasons_are_the_most_severe_findings_that_ask_for_a_person():
     alarm, other = Finding("fault line", "alarm", LINE), Finding("clipped", "check", {"share": 0.1})
     assert most_severe([remark, check, other, alarm]) == [alarm]
     assert most_severe([remark, check, other]) == [check, other]
-    assert len(reasons([check, other, Finding("mains hum", "check", {"hertz": 50.0})])) == MOST_REASONS
+    assert len(reasons([check, other, Finding("mains hum", "check", {"hertz": 50.0})])) == findings.MOST_REASONS
     assert [highest(found) for found in ([], [remark], [remark, check], [check, alarm])] == list(SEVERITIES)
     assert unique([check, remark, check.but("remark")]) == (check, remark)

@@ -31,18 +31,9 @@ def oddness(known: np.ndarray, row: np.ndarray, neighbours: int) -> float:
 
 def interval(evidence, past, near, fewest, shares):
     """Quantiles of past truths; a run counts exp(−(d / near)² / 2) / (runs of its group), nothing beyond 3 · near."""
-    runs = [(math.dist(row[:-1], evidence), row[-1], 1 / len(rows)) for rows in past.values() for row in rows]
-    distances = sorted(distance for distance, _, _ in runs)
-    near = max(near, distances[min(fewest, len(runs)) - 1] / 1.5)
-    weighted = sorted(
-        (truth, weight * math.exp(-((distance / near) ** 2) / 2) if distance <= 3 * near else 0.0)
-        for distance, truth, weight in runs
-    )
-    total, found = sum(weight for _, weight in weighted), []
-    for share in shares:
-        reached, places = 0.0, []
-        for truth, weight in weighted:
-            reached += weight / total
-            places += [truth] if reached >= share - 1e-9 else []
-        found.append(places[0] if places else weighted[-1][0])
-    return found
+    runs = [(row[-1], math.dist(row[:-1], evidence), 1 / len(rows)) for rows in past.values() for row in rows]
+    truth, distance, weight = np.array(sorted(runs)).T
+    near = max(near, np.sort(distance)[min(fewest, len(runs)) - 1] / 1.5)
+    weight = np.where(distance <= 3 * near, weight * np.exp(-((distance / near) ** 2) / 2), 0.0)
+    reached = weight.cumsum() / weight.sum()
+    return [truth[np.argmax(reached >= share - 1e-9)] for share in shares]
