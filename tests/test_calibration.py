@@ -223,7 +223,6 @@ def test_what_is_no_calibrator_is_refused(calibrator, word):
         (CPCS(), {"source_train_features": torch.zeros(3, 9, 2)}, "source_train_features"),
         (CPCS(), {"source_features": torch.zeros(3, 9, 5)}, "source_logits"),
         (CPCS(), {"seeds": torch.zeros(2)}, r"seeds.*\(3,\), not \(2,\)"),
-        (TargetConfidence(), {"target_accuracy": torch.ones(2)}, r"target_accuracy.*\(3,\), not \(2,\)"),
         (PseudoCal(), {"head": None}, "head is missing"),
         (Temperature(), {"source_labels": torch.zeros(2, 2).long()}, "source_labels"),
         (Matrix(), {"source_labels": torch.full((3, 150), 4)}, "source_labels.* 0 … 3"),

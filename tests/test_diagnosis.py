@@ -172,14 +172,11 @@ def test_what_explains_an_order_has_it(order):
         assert orders == pytest.approx([order] * len(orders), rel=0.0101)
 
 
-def test_an_unknown_bearing_is_an_alarm_where_its_lines_stand_out_and_never_ok_and_so_is_an_estimated_one():
+def test_an_unknown_bearing_is_an_alarm_where_its_lines_stand_out_and_an_estimated_one_is_never_ok():
     words = {"rate": RATE, "rpm": RPM, "bearing": "unknown"}
     (struck,) = bearcat.diagnose(strikes(3.572), **words)
     assert (struck.decision.action, struck.state) == ("alarm", UNCLEAR)
-    assert {"6205", "ER16K"} <= set(struck.family.bearings["outer race"])
     assert Diagnosis.from_dict(json.loads(json.dumps(struck.to_dict()))).family == struck.family
-    (quiet,) = bearcat.diagnose(strikes(0), **words)
-    assert quiet.decision.action == "check"
     with pytest.raises(InputError, match="rate"):
         bearcat.diagnose(strikes(3.572), **words | {"rpm": 60_000}, trust_speed=True)
     for bearing, estimated in (("6005", True), ("6205", False)):

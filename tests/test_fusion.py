@@ -17,13 +17,13 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.deploy.opened import GENERAL, open_model
 from bearcat.diagnosis.fusion import FEATURES, GeneralEvidence, Witnesses, fuse, general_evidence, names_of
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
-from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import KNOWN, STATES, Baseline, known_baseline, quiet_baselines, shipped
 from bearcat.diagnosis.recording import Observation
 from bearcat.settings import to_plain
 from tests.golden.recordings import RATE, RPM, draw
 from tests.pooled import decided, lines_of, model_of
 from tests.reference import fusion as reference
+from tests.test_decision import levels
 
 quick = settings(max_examples=60, deadline=None)
 BEARING = BEARINGS["6205"]
@@ -37,9 +37,6 @@ def named(numbers: list[float]) -> dict[str, float]:
 
 @st.composite
 def witnesses(draw) -> Witnesses:
-    levels = st.lists(st.floats(-10, 40), min_size=3, max_size=3).map(
-        lambda found: dict(zip(FAULTS, found, strict=True))
-    )
     lines = st.builds(lines_of, levels, reference=st.floats(0, 15), kurtosis=st.floats(1, 50))
     physics, usual = draw(st.none() | lines), draw(st.none() | lines)
     general = GeneralEvidence(named(draw(shares))) if physics and draw(st.booleans()) else None

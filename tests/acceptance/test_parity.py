@@ -31,10 +31,6 @@ def test_the_published_code_is_the_twins(name, label_from, monkeypatch):
     assert_published(name, label_from=label_from, windows=15, batch=4)
 
 
-def test_the_published_code_is_the_twins_over_twenty_steps_an_epoch():
-    assert_published("AT", label_from=2, windows=20 * 4, batch=4)
-
-
 @pytest.mark.parametrize("name", [*GROUPS["Table 1"], *GROUPS["alignments"], "CAT*-views", "CAT*-TransCal"])
 def test_each_run_of_a_stack_equals_itself_alone(name):
     assert_stacked(replace(RECIPES[name], schedule=RAGGED), 1e-5)

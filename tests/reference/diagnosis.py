@@ -36,8 +36,5 @@ def level(power: np.ndarray, bin: int, reach: int, lowest: int) -> float:
 
 def comb(levels: np.ndarray, order: float, scale: float, turns: float) -> list[float]:
     """The higher of the two bins around 1, 2 and 3 times an order."""
-    found = []
-    for multiple in (1, 2, 3):
-        below = math.floor(multiple * order * scale * turns)
-        found.append(max(levels[below], levels[below + 1]))
-    return found
+    below = [math.floor(multiple * order * scale * turns) for multiple in (1, 2, 3)]
+    return [max(levels[bin], levels[bin + 1]) for bin in below]
