@@ -17,6 +17,7 @@ from bearcat.cat.algorithm import Run, Trained, train
 from bearcat.cat.networks import predict
 from bearcat.cat.recipes import RECIPES, Recipe, Schedule
 from bearcat.cat.state import begin, watcher
+from bearcat.cat.teacher import SelfTraining
 from bearcat.data.recording import Windows
 from bearcat.data.tasks import HeldBack, Labelled, TrainingData, Unlabelled
 from bearcat.errors import InputError
@@ -25,7 +26,7 @@ from bearcat.storage import load_tensors, tensor_bytes, write_atomically
 from tests.reference import loop as reference
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
-CPU = torch.device("cpu")
+CPU, TAU = torch.device("cpu"), 0.36
 SHORT = Schedule(epochs=12, batch=16, align_from=2, label_from=4, calibrate_from=7, drops=(6, 10))
 
 
@@ -48,7 +49,9 @@ def toy(
 
 
 def still(recipe: Recipe, schedule: Schedule = SHORT, **changes: Any) -> Recipe:
-    """Without dropout, on a short schedule."""
+    """Without dropout, on a short schedule, with a threshold that its networks reach for some windows."""
+    if recipe.find(SelfTraining) is not None:
+        recipe = recipe.change("labels", tau=TAU)
     return replace(recipe, schedule=schedule, dropout=0.0, **changes)
 
 
@@ -84,7 +87,7 @@ def twin_of(name: str, run: Run, **settings: Any) -> tuple[reference.Twin, Batch
     numbers = {name: getattr(recipe.schedule, name) for name in names}
     module = begun.modules.get("alignment")
     twin = reference.Twin(
-        reference.Settings(name, **numbers, **settings), run.data,
+        reference.Settings(name, tau=TAU, **numbers, **settings), run.data,
         student_state={name: value[0].clone() for name, value in begun.student.state_dict().items()},
         domain_state=None if module is None else {name: value[0] for name, value in module.state_dict().items()},
         iterations_per_epoch=begun.batches.iterations,

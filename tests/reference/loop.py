@@ -29,7 +29,7 @@ Calibration = Callable[[Tensor], Tensor]  # logits (n, classes) -> logits (n, cl
 State = dict[str, Tensor]
 LOSSES = ("supervised", "pseudo", "mcc", "domain")
 WIDTH = 1024  # of the domain classifier's layers
-RADIUS, MOMENTUM, TAU = 0.05, 0.999, 0.9  # of SAM, of the teacher, of confidence
+RADIUS, MOMENTUM = 0.05, 0.999  # of SAM, of the teacher
 RATE, WEIGHT_DECAY = 1e-3, 1e-5  # ℓ2 in the gradient
 
 
@@ -44,6 +44,7 @@ class Settings:
     published: bool = False
     epochs: int = 300
     drops: tuple[int, ...] = (150, 250)
+    tau: float = 0.9  # of confidence
     align_from: int = 50  # T_DA
     label_from: int = 50  # T_PL; 100 for frequency input
     calibrate_from: int = 150  # T_cal
@@ -206,7 +207,7 @@ class Twin:
         self.teacher: nn.ModuleDict | None = None
         if self.self_training and settings.published:
             self.teacher = copy.deepcopy(self.student).requires_grad_(False)
-        self.thresholds = torch.full((classes,), TAU, dtype=values.dtype)
+        self.thresholds = torch.full((classes,), settings.tau, dtype=values.dtype)
         self.calibrate: Calibration | None = None
         self.pseudo_labels: tuple[Tensor, Tensor] | None = None  # of the last step: labels (n,), selected (n,)
         self.iterations_per_epoch = iterations_per_epoch
@@ -237,7 +238,7 @@ class Twin:
 
     def count(self, logits: Tensor) -> None:
         if self.settings.method != "AT-fixed":
-            self.thresholds = class_thresholds(functional.softmax(logits, dim=1), TAU)
+            self.thresholds = class_thresholds(functional.softmax(logits, dim=1), self.settings.tau)
 
     def end_epoch(self) -> None:
         """The published code fits the calibration now, and uses it from the next epoch on."""
