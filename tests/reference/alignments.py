@@ -90,11 +90,6 @@ def transcal_gap(
     return gap
 
 
-def moved(window: np.ndarray, start: int, speed: float) -> np.ndarray:
-    points = np.arange(len(window))
-    return np.interp(start + speed * points, points, window, period=len(window))
-
-
 def band_stopped(window: np.ndarray, first: int, width: int) -> np.ndarray:
     """The window less its projection on the sines and cosines of these lines."""
     angles = 2 * np.pi * np.outer(np.arange(len(window)), np.arange(first, first + width)) / len(window)

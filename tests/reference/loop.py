@@ -52,9 +52,6 @@ class Settings:
     fit: Callable[[Twin], Calibration] | None = None  # our calibrator, where it is not the published one
 
 
-# --- networks ---------------------------------------------------------------------------------------------------------
-
-
 class Encoder(nn.Module):
     """Windows (n, channels, length) to features (n, 256)."""
 
@@ -99,9 +96,6 @@ def reverse_gradient(values: Tensor, coefficient: float) -> Tensor:
 
 def make_student(classes: int, channels: int) -> nn.ModuleDict:
     return nn.ModuleDict({"encoder": Encoder(channels), "head": nn.Linear(256, classes)})
-
-
-# --- formulas ---------------------------------------------------------------------------------------------------------
 
 
 def mcc_loss(logits: Tensor, temperature: float = 2.0) -> Tensor:
@@ -167,9 +161,6 @@ def density_ratio(source: Tensor, target: Tensor, asked: Tensor) -> Tensor:
     model = LogisticRegression().fit(features, [1] * len(source) + [0] * len(target))
     likely = model.predict_proba(asked.float().numpy())
     return torch.from_numpy(likely[:, 0] / likely[:, 1]).to(asked)
-
-
-# --- the loop ---------------------------------------------------------------------------------------------------------
 
 
 class Twin:
