@@ -50,21 +50,16 @@ def test_losses_are_their_twins(view):
     every, selected = [*labels, *view.pseudo_labels.tolist()], view.selected.numpy()
     kernels = [source], [target], [None]
     joint = [source, likely[0]], [target, likely[1]], [None, [1.68]]
-    uniform_loss = reference.uniformity(logits[1])
-    taught, agreed = (
-        replace(view, probabilities=torch.from_numpy(part)) for part in (likely[0][: SIZES[1]], likely[1])
-    )
-    squares = ((likely[1] - likely[0][: SIZES[1]]) ** 2).mean(axis=1)[selected]
+    triplet = reference.triplet(unit, every, [True] * SIZES[0] + selected.tolist(), 0.4)
+    uniform_loss, other = reference.uniformity(logits[1]), likely[0][: SIZES[1]]
+    taught, agreed = (replace(view, probabilities=torch.from_numpy(part)) for part in (other, likely[1]))
+    squares = ((likely[1] - other) ** 2).mean(axis=1)[selected]
     # At half of the ramp, so that a weight of 2 is one of 1; triplets, uniformity and the teacher have no ramp.
     for loss, given, expected in (
         (losses.KernelMatching(weight=2.0), view, reference.kernel_discrepancy(*kernels)),
         (losses.JointMatching(weight=2.0), view, reference.kernel_discrepancy(*joint)),
         (losses.CovarianceMatching(weight=2.0), view, reference.coral(*logits)),
-        (
-            losses.Triplet(2.0, 0.4),
-            view,
-            2 * reference.triplet(unit, every, [True] * SIZES[0] + selected.tolist(), 0.4),
-        ),
+        (losses.Triplet(2.0, 0.4), view, 2 * triplet),
         (losses.Uniformity(1.0), view, uniform_loss),
         (losses.Uniformity(1.0, scaled=True), view, selected.mean() * uniform_loss),
         (losses.Uniformity(1.0, scaled=True), replace(view, selected=None), 0),
@@ -139,14 +134,13 @@ def test_views_without_any_change_are_at():
 def test_perturbations_are_the_twins():
     windows, draw = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 1, 40))), torch.tensor(11)
     drawn = {layer: uniform(draw, layer, 3).numpy() for layer in range(7)}
-    assert all(0 <= value < 1 for values in drawn.values() for value in values)
     moved = transforms.resampled(windows, draw, 0.02, 1.0)
     stopped = transforms.band_stopped(windows, draw, 0.2)  # 4 of 21 lines
     scaled = transforms.scaled(windows, draw, 0.2)
     masked = transforms.masked(windows, draw, 0.25)
     for place, window in enumerate(windows[:, 0].numpy()):
-        start, speed = int(drawn[0][place] * 40), 1 + 0.02 * (2 * drawn[1][place] - 1)
-        np.testing.assert_allclose(moved[place, 0], reference.moved(window, start, speed))
+        times = int(drawn[0][place] * 40) + (1 + 0.02 * (2 * drawn[1][place] - 1)) * np.arange(40)
+        np.testing.assert_allclose(moved[place, 0], np.interp(times, np.arange(40), window, period=40))
         expected = reference.band_stopped(window, int(drawn[2][place] * 18), 4)
         np.testing.assert_allclose(stopped[place, 0], expected, atol=1e-9)
         np.testing.assert_allclose(scaled[place, 0], window * (0.8 + 0.4 * drawn[3][place]))
@@ -168,8 +162,8 @@ def test_transcal_is_as_sure_of_the_target_as_the_weighted_source_suggests():
         "target_features": 0.7 * torch.randn(1, 90, 5, generator=generator).double() + 0.4,
         "target_logits": 3 * torch.randn(1, 90, 4, generator=generator).double(),
     }  # fmt: skip
-    arrays = {name: value[0].numpy() for name, value in given.items()}
     found = float(TransCal().fit(Evidence(**given)).temperature)
-    gaps = [reference.transcal_gap(**arrays)(found, power) for power in np.linspace(0.025, 1, 40)]
+    gap = reference.transcal_gap(**{name: value[0] for name, value in given.items()})
+    gaps = [gap(found, power) for power in np.linspace(0.025, 1, 40)]
     assert 1 < found < 100
     assert min(gaps) < 1e-3

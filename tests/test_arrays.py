@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import torch
 from torch import nn
 
 import bearcat
-from bearcat.cat import CAT, ENCODERS, RECIPES, Recipe, ece, loss_of
+from bearcat.cat import CAT, ENCODERS, Recipe, ece, loss_of
 from bearcat.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("narrow_classifier")
@@ -118,9 +117,6 @@ def test_a_calibrator_that_changed_nothing_is_a_warning_and_a_note(shift):
     assert np.nanmax(noise.curves["temperature"]) > 1
 
 
-late = replace(RECIPES["CAT*-Temperature"], schedule=replace(RECIPES["AT"].schedule, epochs=5))
-
-
 @pytest.mark.parametrize(
     ("settings", "given", "sentence"),
     [
@@ -129,7 +125,6 @@ late = replace(RECIPES["CAT*-Temperature"], schedule=replace(RECIPES["AT"].sched
         ({}, {"X_target": None}, "X_target: .*is not CAT.*; give its windows, or use method='source-only'"),
         ({}, {"X_target": np.ones((3, LENGTH))}, "X_target holds 3 windows; .* at least 10"),
         ({}, {"X_source": np.full((90, LENGTH), np.nan)}, "X_source holds NaN or infinite numbers, first in window 0"),
-        ({}, {"X_target": np.full((60, LENGTH), -np.inf)}, "X_target holds NaN or infinite"),
         ({}, {"X_source": np.ones((90, 70, 1))}, r"X_source has the shape \(90, 70, 1\), .*transpose\(0, 2, 1\)"),
         ({}, {"X_source": np.full((90, LENGTH), "a")}, "X_source is an array .* give numbers"),
         ({}, {"y_source": ["healthy"] * 90}, "one class only, 'healthy'"),
@@ -145,11 +140,8 @@ late = replace(RECIPES["CAT*-Temperature"], schedule=replace(RECIPES["AT"].sched
         ({}, {"domain": ["load0", "load3"] * 45, "target": "load3"}, "the target is given twice"),
         ({"encoder": nn.Conv1d(1, 4, 5)}, {}, r"encoder 'Conv1d.*made \(2, 4, 36\).* \(batch, feature\)"),
         ({"encoder": nn.Linear}, {}, "encoder: give the name of an encoder or a torch module"),
-        ({"encoder": "dens"}, {}, "unknown encoder 'dens'; did you mean 'dense'"),
         ({"method": "CATT*-Temperature"}, {}, r"method: unknown .*; did you mean 'CAT\*-Temperature'"),
-        ({"method": late, "epochs": None}, {}, "would begin in epoch 50 of 5.*give epochs"),
         ({"epochs": 1.5}, {}, "epochs must be a whole number from 1 on, not 1.5"),
-        ({"batch": 0}, {}, "batch must be"),
         ({"seed": -1}, {}, "seed must be"),
         ({"held_out": 1.0}, {}, "held_out must lie between 0 and 1"),
     ],

@@ -36,7 +36,6 @@ DECLARED = Declared("g", 2, "rigid")
 words = st.text("abc ÄÖ", min_size=1, max_size=8)
 
 
-# A number above 0, and one that is not more.
 counts = st.integers(1, 30).flatmap(lambda number: st.tuples(st.just(number), st.integers(0, number)))
 label_checks = st.builds(lambda numbers, classes: LabelCheck(*numbers, classes), counts, st.integers(1, 4))
 physics_checks = counts.map(lambda numbers: PhysicsCheck(numbers[0], tuple(map(str, range(numbers[1])))))
@@ -103,11 +102,7 @@ def test_labels_that_contradict_a_model_refuse_it_and_better_labels_never_make_i
     assert right.expected == 1.0
 
 
-# Diagnoses of recordings.
-
 CLASSES = ("healthy", "inner", "outer")
-
-
 levels = st.lists(st.floats(-9, 40), min_size=3, max_size=3).map(lambda found: dict(zip(FAULTS, found, strict=True)))
 physics_of = st.builds(lines_of, levels, kurtosis=st.sampled_from((2.0, 5.0)))
 
@@ -186,8 +181,6 @@ def test_counts_summary_table_and_exit_status_agree(found):
     assert listed.exit_status == {"ok": 0, "alarm": 1, "check": 3}[worst]
 
 
-# The rule for alarms.
-
 HEALTHY_MODEL, FAULTY_MODEL = {"healthy": 0.99, "outer": 0.01}, {"healthy": 0.01, "outer": 0.99}
 GROWING = BaselineEvidence(dict.fromkeys(FAULTS, 8.0), dict.fromkeys(FAULTS, 3.0), 0.0, KNOWN)
 FAMILY = LineFamily(3.6, 90.0, 20.0, None, explained(3.6))
@@ -205,6 +198,9 @@ FAMILY = LineFamily(3.6, 90.0, 20.0, None, explained(3.6))
         ({"physics": lines_of({"outer race": 20.0}), "network": model_of(HEALTHY_MODEL)}, "outer race", "alarm"),
         ({"physics": lines_of({"outer race": 20.0}, fitted=1546.0)}, "outer race", "check"),  # at the edge of the search
         ({"physics": lines_of({"outer race": 20.0, "inner race": 20.0})}, UNCLEAR, "alarm"),
+        ({"physics": lines_of({"outer race": 13.0}), "rule": AlarmRule(prior=0.001)}, "healthy", "ok"),
+        ({"physics": lines_of({"outer race": 13.0}), "rule": AlarmRule(prior=0.02)}, "cannot tell", "check"),
+        ({"physics": lines_of({"outer race": 13.0}), "rule": AlarmRule(prior=0.3)}, "outer race", "alarm"),
         ({"physics": lines_of({"outer race": 8.0})}, "cannot tell", "check"),
         ({"physics": lines_of({})}, "healthy", "ok"),
         ({"physics": lines_of({}), "network": model_of(HEALTHY_MODEL, "do not use")}, "healthy", "check"),
@@ -232,11 +228,3 @@ def test_the_rule_for_alarms(known, state, action):
         assert found.cells()["diagnosis"].partition(" (")[0] not in ("healthy", "cannot tell")
         assert "the model says healthy" not in found.sentence
         assert (found.state == "severe vibration") == ("ISO 20816-3" in found.sentence)
-
-
-def test_prior_odds_are_a_plants():
-    actions = [
-        decided("a", Witnesses(lines_of({"outer race": 13.0})), rule=AlarmRule(prior=prior)).decision.action
-        for prior in (0.001, 0.02, 0.3)
-    ]
-    assert actions == ["ok", "check", "alarm"]

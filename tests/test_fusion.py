@@ -17,13 +17,13 @@ from bearcat.data.bearing import BEARINGS
 from bearcat.deploy.opened import open_model
 from bearcat.diagnosis.fusion import FEATURES, FOLDER, GeneralEvidence, Witnesses, fuse, general_evidence, names_of
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
-from bearcat.diagnosis.lines import FAULTS
 from bearcat.diagnosis.physics import KNOWN, STATES, Baseline, known_baseline, quiet_baselines, shipped
 from bearcat.diagnosis.recording import Observation
 from bearcat.settings import to_plain
 from tests.golden.recordings import RATE, RPM, draw
 from tests.pooled import decided, lines_of, model_of
 from tests.reference import fusion as reference
+from tests.test_decision import levels
 
 quick = settings(max_examples=60, deadline=None)
 BEARING = BEARINGS["6205"]
@@ -37,9 +37,6 @@ def named(numbers: list[float]) -> dict[str, float]:
 
 @st.composite
 def witnesses(draw) -> Witnesses:
-    levels = st.lists(st.floats(-10, 40), min_size=3, max_size=3).map(
-        lambda found: dict(zip(FAULTS, found, strict=True))
-    )
     lines = st.builds(lines_of, levels, reference=st.floats(0, 15), kurtosis=st.floats(1, 50))
     physics, usual = draw(st.none() | lines), draw(st.none() | lines)
     general = GeneralEvidence(named(draw(shares))) if physics and draw(st.booleans()) else None
@@ -86,7 +83,6 @@ def test_a_line_that_was_always_there_is_no_alarm_and_a_new_one_is():
 
 
 def test_known_good_recordings_speak_for_all_of_their_point_and_it_is_said_what_they_changed():
-    """As with `--healthy`, and with `--reference` in `adapt`."""
     lines = Witnesses(physics_of({"outer race": 15.0}), network=model_of({"healthy": 0.9, "outer": 0.1}))
     found = [Observation(name, lines, "pump", "DE") for name in ("good", "a", "b")] + [Observation("c", lines, "other")]
     beside = beside_healthy(found, {"good"})
@@ -131,9 +127,6 @@ def test_the_general_model_in_numpy_is_the_one_in_torch():
     pooled = np.exp(log.mean(axis=0) / model.pooled_temperature)
     expected = dict(zip(model.classes, (pooled / pooled.sum()).tolist(), strict=True))
     assert found.probabilities == pytest.approx(expected, abs=2e-4)
-
-
-# What a reader of the code found, each of which had been called ok.
 
 
 def diagnosed(folder, channels: str, *signals: np.ndarray) -> bearcat.Diagnoses:

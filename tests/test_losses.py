@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from bearcat.cat import View, loss_of, losses, teacher
+from bearcat.cat import View, loss_of, losses
 from bearcat.fast.stacked import ModuleOfRun, Randomness
 from tests.reference import loop as reference
 
@@ -33,13 +33,6 @@ def test_class_confusion_and_its_gradient_are_the_twins_also_where_a_class_is_gi
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
     gradients = (torch.autograd.grad(value, logits)[0] for value, logits in ((found, ours), (expected, theirs)))
     torch.testing.assert_close(*(gradient.double() for gradient in gradients), rtol=1e-3, atol=1e-6)
-
-
-def test_a_label_is_selected_by_its_own_classs_threshold():
-    probabilities = torch.tensor([[[0.6, 0.4], [0.4, 0.6]]])
-    label, selected = teacher.select(probabilities, torch.tensor([[0.5, 0.7]]))
-    assert (label.tolist(), selected.tolist()) == ([[0, 1]], [[True, False]])
-    assert teacher.select(probabilities, torch.tensor([[0.6, 0.0]]))[1].tolist() == [[True, True]]  # at least
 
 
 def squared_gap(view: View) -> torch.Tensor:

@@ -58,14 +58,6 @@ def test_each_domain_is_centred_and_scaled_by_itself(domains):
         np.testing.assert_allclose(scaled(prepared, values).std(axis=0), [[1, 1, 0, 1, 1, 1]], atol=1e-4)
 
 
-def test_by_the_source_the_target_keeps_its_offset():
-    data = points()
-    prepared = Standardise("source").prepare(data)
-    assert prepared.data is data
-    np.testing.assert_allclose(scaled(prepared, data.source_train.values).mean(axis=0), 0, atol=1e-5)
-    assert abs(scaled(prepared, data.target_train.values).mean()) > 1
-
-
 def test_a_stack_does_as_its_runs_do_and_a_run_taken_out_of_it_too():
     recipe = Recipe((Standardise(), Confusion()), encoder="dense:widths=8", schedule=SHORT, dropout=0.0)
     runs = [Run(recipe, points(seed), seed) for seed in range(2)]

@@ -21,7 +21,6 @@ import pytest
 from scipy.io import wavfile
 
 import bearcat
-from bearcat.errors import InputError
 from bearcat.settings import WatchRequest
 from bearcat.watch import watching
 from bearcat.watch.store import Store
@@ -188,8 +187,6 @@ def test_in_python_the_fleet_is_a_table_and_a_number_sign_divides_no_folder(tmp_
     rows = [(row["machine"], row["point"], row["recordings"]) for row in fleet.rows()]
     assert sorted(rows) == [("pump #1", "drive", 1), ("pump #1", "fan", 1)]
     assert repr(fleet).startswith("2 points: 2 check.")
-    with pytest.raises(InputError, match="baseline"):
-        bearcat.watch(tmp_path / "plant", tmp_path / "plant.db", baseline=5)
 
 
 def test_a_row_whose_file_is_missing_is_a_point_to_be_checked_until_the_file_is_there(tmp_path):

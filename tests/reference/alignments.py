@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import fmin, linprog
+from scipy.optimize import linprog
 from scipy.spatial.distance import cdist, pdist, squareform
 from scipy.special import log_softmax, softmax
-from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from tests.reference.loop import density_ratio, published_temperature
 
 
 def kernel_discrepancy(source: list[np.ndarray], target: list[np.ndarray], widths: list[list[float] | None]) -> float:
@@ -70,29 +72,22 @@ def transcal_accuracy(right: np.ndarray, weights: np.ndarray, source_confidence:
 
 
 def transcal_gap(
-    source_logits: np.ndarray, source_labels: np.ndarray, source_features: np.ndarray,
-    source_train_features: np.ndarray, target_features: np.ndarray, target_logits: np.ndarray,
+    source_logits: Tensor, source_labels: Tensor, source_features: Tensor,
+    source_train_features: Tensor, target_features: Tensor, target_logits: Tensor,
 ) -> Callable[[float, float], float]:  # fmt: skip
     """What TransCal makes small by temperature and power, for domains of as many training windows."""
-    features = np.concatenate([source_train_features, target_features]).astype(np.float32)
-    labels = [1] * len(source_train_features) + [0] * len(target_features)
-    likely = LogisticRegression().fit(features, labels).predict_proba(source_features.astype(np.float32))
-    weights = likely[:, 0] / likely[:, 1]
-    own = source_labels[:, None] == np.arange(source_logits.shape[1])
-    alone = fmin(lambda place: -log_softmax(source_logits / place[0], axis=1)[own].mean(), 2.0, disp=False)[0]
-    sure = softmax(source_logits / alone, axis=1).max(axis=1).mean()
-    right = (source_logits.argmax(axis=1) == source_labels).astype(float)
+    weights = density_ratio(source_train_features, target_features, source_features).numpy()
+    alone = published_temperature(source_logits, source_labels)
+    right = (source_logits.argmax(dim=1) == source_labels).double().numpy()
+
+    def confidence(logits: Tensor, temperature: float) -> float:
+        return float((logits / temperature).softmax(dim=1).amax(dim=1).mean())
 
     def gap(temperature: float, power: float) -> float:
-        confidence = softmax(target_logits / temperature, axis=1).max(axis=1).mean()
-        return float(abs(confidence - transcal_accuracy(right, weights, sure, power)))
+        expected = transcal_accuracy(right, weights, confidence(source_logits, alone), power)
+        return abs(confidence(target_logits, temperature) - expected)
 
     return gap
-
-
-def moved(window: np.ndarray, start: int, speed: float) -> np.ndarray:
-    points = np.arange(len(window))
-    return np.interp(start + speed * points, points, window, period=len(window))
 
 
 def band_stopped(window: np.ndarray, first: int, width: int) -> np.ndarray:

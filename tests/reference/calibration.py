@@ -1,40 +1,21 @@
-"""Calibration the plain way: one window, one class, one bin at a time, with if and else."""
+"""Calibration the plain way: one window and one bin at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-Rows = Sequence[Sequence[float]]
 
-
-def first_largest(row: Sequence[float]) -> int:
-    best = 0
-    for number, value in enumerate(row):
-        if value > row[best]:
-            best = number
-    return best
-
-
-def which_bin(confidence: float, bins: int) -> int:
-    """Bin m is (m / bins, (m + 1) / bins]; 0 goes into the first."""
-    for number in range(bins):
-        lower, upper = number / bins, (number + 1) / bins
-        if lower < confidence <= upper or (number == 0 and confidence == 0):
-            return number
-    return bins - 1
-
-
-def ece(probabilities: Rows, labels: Sequence[int], weights: Sequence[float], bins: int) -> float:
-    total, error = sum(weights), 0.0
+def ece(confidences: Sequence[float], right: Sequence[bool], weights: Sequence[float], bins: int) -> float:
+    """Bin m is (m / bins, (m + 1) / bins]."""
+    error = 0.0
     for number in range(bins):
         mass = confidence = correct = 0.0
-        for row, label, weight in zip(probabilities, labels, weights, strict=True):
-            if which_bin(max(row), bins) == number:
+        for sure, hit, weight in zip(confidences, right, weights, strict=True):
+            if number / bins < sure <= (number + 1) / bins:
                 mass += weight
-                confidence += weight * max(row)
-                correct += weight * (first_largest(row) == label)
-        if mass > 0:
-            error += mass / total * abs(correct / mass - confidence / mass)
+                confidence += weight * sure
+                correct += weight * hit
+        error += abs(correct - confidence) / sum(weights)
     return error
 
 

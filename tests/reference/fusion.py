@@ -10,12 +10,8 @@ FAULTS = ("inner race", "outer race", "ball")
 def log_odds(shares: dict[str, float], fault: str) -> tuple[float, float]:
     """Any fault against healthy, and this fault against the likeliest, within ±8; −2 for a fault the model lacks."""
     faults = {name: share for name, share in shares.items() if name != "healthy"}
-    any_fault = 0.0
-    if "healthy" in shares:
-        any_fault = math.log(max(1 - shares["healthy"], 2.3e-308) / max(shares["healthy"], 2.3e-308))
-    kind = -2.0
-    if fault in faults:
-        kind = math.log(max(faults[fault], 2.3e-308) / max(max(faults.values()), 2.3e-308))
+    any_fault = math.log((1 - shares["healthy"]) / shares["healthy"]) if "healthy" in shares else 0.0
+    kind = math.log(faults[fault] / max(faults.values())) if fault in faults else -2.0
     return max(-8.0, min(8.0, any_fault)), max(-8.0, kind)
 
 

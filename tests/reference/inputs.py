@@ -19,54 +19,44 @@ def unit(window: np.ndarray) -> np.ndarray:
 
 
 def magnitudes(window: np.ndarray) -> np.ndarray:
-    """The discrete Fourier transform by its definition."""
-    window = np.asarray(window, dtype=np.float64)
-    length = len(window)
-    times = np.arange(length)
-    return np.array(
-        [abs(np.sum(window * np.exp(-2j * np.pi * bin_ * times / length))) / length for bin_ in range(length // 2)]
-    )
+    return abs(np.fft.fft(window))[: len(window) // 2] / len(window)
 
 
 def prepared(signal: np.ndarray, length: int, stride: int, kind: str) -> np.ndarray:
-    rows = []
-    start = 0
-    while start + length <= len(signal):
-        window = signal[start : start + length]
-        rows.append(unit(window if kind == "time" else magnitudes(window)))
-        start += stride
-    return np.array(rows)
+    starts = range(0, len(signal) - length + 1, stride)
+    windows = [signal[start : start + length] for start in starts]
+    return np.array([unit(window if kind == "time" else magnitudes(window)) for window in windows])
 
 
-def power_of(window: np.ndarray) -> np.ndarray:
+def power(window: np.ndarray) -> np.ndarray:
     """|FFT(Hann·x)|²."""
     return abs(np.fft.fft(unit(window) * signal.get_window("hann", len(window)))) ** 2
 
 
-def in_log(means: np.ndarray) -> np.ndarray:
-    """Log of each band's mean over the mean of all bands, less the mean of these."""
-    levels = np.log(means / means.mean() + 1e-12)
+def log_levels(means: list[float]) -> np.ndarray:
+    """Log over the mean of all bands, less the mean."""
+    levels = np.log(np.array(means) / np.mean(means) + 1e-12)
     return levels - levels.mean()
 
 
 def log_spectrum(window: np.ndarray, bands: int) -> np.ndarray:
-    """Of the bins in each of equal bands."""
-    power, bins = power_of(window), range(1, len(window) // 2)
+    """Of the mean power over the bins of each band."""
+    spectrum, bins = power(window), range(1, len(window) // 2)
     members: list[list[float]] = [[] for _ in range(bands)]
     for number, k in enumerate(bins):
-        members[number * bands // len(bins)].append(power[k])
-    return in_log(np.array([np.mean(member) for member in members]))
+        members[number * bands // len(bins)].append(spectrum[k])
+    return log_levels([np.mean(member) for member in members])
 
 
 def octave_spectrum(window: np.ndarray, bands: int, octaves: float) -> np.ndarray:
-    """Of bands whose edges are n/2 · 2^(−octaves·(1 − j/bands)) bins; bin k lies from k − ½ to k + ½."""
-    n, power, means = len(window), power_of(window), []
+    """The same in bands whose edges are n/2 · 2^(−octaves·(1 − j/bands)) bins; bin k lies from k − ½ to k + ½."""
+    n, spectrum, means = len(window), power(window), []
     for band in range(bands):
         low, high = (n / 2 * 2 ** (-octaves * (1 - edge / bands)) for edge in (band, band + 1))
         low, high = max(low, 0.5), min(high, n // 2 - 0.5)
         shares = {k: max(0.0, min(high, k + 0.5) - max(low, k - 0.5)) for k in range(1, n // 2)}
-        means.append(sum(share * power[k] for k, share in shares.items()) / (high - low))
-    return in_log(np.array(means))
+        means.append(sum(share * spectrum[k] for k, share in shares.items()) / (high - low))
+    return log_levels(means)
 
 
 def band_envelopes(window: np.ndarray, bands: int) -> list[np.ndarray]:
@@ -93,25 +83,23 @@ def level(values: np.ndarray, rate: float, rpm: float, order: float) -> float:
     return float(2 * abs((weights * values * rotation).sum()) / weights.sum())
 
 
-def envelope_levels(window: np.ndarray, rate: float, rpm: float, bands: int, places: list[list[float]]) -> np.ndarray:
-    """Log of the level of each band's envelope over its mean, less 1, the highest of each place's orders; standardised."""
-    levels = []
-    for e in band_envelopes(unit(window), bands):
-        relative = e / e.mean() - 1
-        levels += [math.log(max(level(relative, rate, rpm, order) for order in near) + 1e-6) for near in places]
-    return (np.array(levels) - np.mean(levels)) / np.std(levels)
-
-
 def envelope_orders(
     window: np.ndarray, rate: float, rpm: float, bands: int, first: float, last: float, number: int
 ) -> np.ndarray:
-    return envelope_levels(window, rate, rpm, bands, [[order] for order in np.linspace(first, last, number)])
+    """Log of the level of each band's envelope over its mean, less 1, at each order; standardised over all of them."""
+    levels = []
+    for e in band_envelopes(unit(window), bands):
+        for order in np.linspace(first, last, number):
+            levels.append(math.log(level(e / e.mean() - 1, rate, rpm, order) + 1e-6))
+    return (np.array(levels) - np.mean(levels)) / np.std(levels)
 
 
 def bearing_orders(
     window: np.ndarray, rate: float, rpm: float, orders: dict[str, float], bands: int, multiples: int
 ) -> np.ndarray:
-    """Within 0.8 % of each place of the bearing (docs/inputs.md lists them)."""
+    """Log of the highest level of each band's envelope over its mean, less 1, within 0.8 % of each place of the
+    bearing (docs/inputs.md lists them); standardised over all of them.
+    """
     places = []
     for strike in (orders["BPFO"], orders["BPFI"], 2 * orders["BSF"]):
         for number in range(1, multiples + 1):
@@ -119,5 +107,10 @@ def bearing_orders(
             places += [line, line - 1, line + 1, line - orders["FTF"], line + orders["FTF"]]
         places += [(number + 0.37) * strike for number in range(multiples)]
     places += [orders["BSF"], 3 * orders["BSF"], *range(1, 9), *(number * orders["FTF"] for number in range(1, 5))]
-    shares = (-0.008, -0.004, 0, 0.004, 0.008)
-    return envelope_levels(window, rate, rpm, bands, [[place * (1 + share) for share in shares] for place in places])
+    levels = []
+    for e in band_envelopes(unit(window), bands):
+        relative = e / e.mean() - 1
+        for place in places:
+            near = [level(relative, rate, rpm, place * (1 + share)) for share in (-0.008, -0.004, 0, 0.004, 0.008)]
+            levels.append(math.log(max(near) + 1e-6))
+    return (np.array(levels) - np.mean(levels)) / np.std(levels)

@@ -29,7 +29,7 @@ Calibration = Callable[[Tensor], Tensor]  # logits (n, classes) -> logits (n, cl
 State = dict[str, Tensor]
 LOSSES = ("supervised", "pseudo", "mcc", "domain")
 WIDTH = 1024  # of the domain classifier's layers
-RADIUS, MOMENTUM, TAU = 0.05, 0.999, 0.9  # of SAM, of the teacher, of confidence
+RADIUS, MOMENTUM = 0.05, 0.999  # of SAM, of the teacher
 RATE, WEIGHT_DECAY = 1e-3, 1e-5  # ℓ2 in the gradient
 
 
@@ -44,14 +44,12 @@ class Settings:
     published: bool = False
     epochs: int = 300
     drops: tuple[int, ...] = (150, 250)
+    tau: float = 0.9  # of confidence
     align_from: int = 50  # T_DA
     label_from: int = 50  # T_PL; 100 for frequency input
     calibrate_from: int = 150  # T_cal
     sgd_steps: int = 5000  # of the published vector and matrix scaling
     fit: Callable[[Twin], Calibration] | None = None  # our calibrator, where it is not the published one
-
-
-# --- networks ---------------------------------------------------------------------------------------------------------
 
 
 class Encoder(nn.Module):
@@ -100,9 +98,6 @@ def make_student(classes: int, channels: int) -> nn.ModuleDict:
     return nn.ModuleDict({"encoder": Encoder(channels), "head": nn.Linear(256, classes)})
 
 
-# --- formulas ---------------------------------------------------------------------------------------------------------
-
-
 def mcc_loss(logits: Tensor, temperature: float = 2.0) -> Tensor:
     """Minimum class confusion of a target batch, logits (n, classes)."""
     count, classes = logits.shape
@@ -123,12 +118,10 @@ def pseudo_label_loss(logits: Tensor, labels: Tensor, selected: Tensor) -> Tenso
 
 def class_thresholds(probabilities: Tensor, tau: float) -> Tensor:
     """One threshold per class (classes,) from the teacher's probabilities (n, classes) of the target training split."""
-    counts = [0] * probabilities.shape[1]
     confidences, labels = probabilities.max(dim=1)
-    for is_confident, label in zip((confidences >= tau).tolist(), labels.tolist(), strict=True):
-        counts[label] += is_confident
-    shares = [count / max(counts) if max(counts) > 0 else 0.0 for count in counts]
-    return torch.tensor([tau * beta / (2 - beta) for beta in shares], dtype=probabilities.dtype)
+    counts = torch.bincount(labels[confidences >= tau], minlength=probabilities.shape[1])
+    beta = counts.to(probabilities) / counts.max().clamp(min=1)
+    return tau * beta / (2 - beta)
 
 
 def published_temperature(logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> float:
@@ -170,9 +163,6 @@ def density_ratio(source: Tensor, target: Tensor, asked: Tensor) -> Tensor:
     return torch.from_numpy(likely[:, 0] / likely[:, 1]).to(asked)
 
 
-# --- the loop ---------------------------------------------------------------------------------------------------------
-
-
 class Twin:
     """One run: student, domain classifier, teacher, and their optimisers, driven an epoch and a step at a time.
 
@@ -208,7 +198,7 @@ class Twin:
         self.teacher: nn.ModuleDict | None = None
         if self.self_training and settings.published:
             self.teacher = copy.deepcopy(self.student).requires_grad_(False)
-        self.thresholds = torch.full((classes,), TAU, dtype=values.dtype)
+        self.thresholds = torch.full((classes,), settings.tau, dtype=values.dtype)
         self.calibrate: Calibration | None = None
         self.pseudo_labels: tuple[Tensor, Tensor] | None = None  # of the last step: labels (n,), selected (n,)
         self.iterations_per_epoch = iterations_per_epoch
@@ -239,7 +229,7 @@ class Twin:
 
     def count(self, logits: Tensor) -> None:
         if self.settings.method != "AT-fixed":
-            self.thresholds = class_thresholds(functional.softmax(logits, dim=1), TAU)
+            self.thresholds = class_thresholds(functional.softmax(logits, dim=1), self.settings.tau)
 
     def end_epoch(self) -> None:
         """The published code fits the calibration now, and uses it from the next epoch on."""

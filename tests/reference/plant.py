@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 
 def best_matching(groups: np.ndarray, centres: np.ndarray) -> tuple[tuple[int, ...], float]:
@@ -26,24 +27,22 @@ def likelihood_gain(groups, centres, offset, noise, possible, rounds: int = 50) 
     floor, axes = sum(noise) / len(noise), len(groups[0])
 
     def fitted(shift, free: bool) -> float:
-        shares, members, states = [1 / len(centres)] * len(centres), range(len(groups)), range(len(centres))
-
         def squares() -> np.ndarray:
-            return np.array([[np.sum((groups[n] - centres[k] - shift) ** 2) for k in states] for n in members])
+            return cdist(groups, centres + shift, "sqeuclidean")  # (group, state)
 
-        nearest = [min(squares()[n][k] for k in states if possible[n][k]) for n in members]
-        variance, earlier = max(np.mean(nearest) / axes, floor), -np.inf
+        shares, earlier = np.full(len(centres), 1 / len(centres)), -np.inf
+        variance = max(np.where(possible, squares(), np.inf).min(axis=1).mean() / axes, floor)
         for _ in range(rounds):
             density = np.exp(-squares() / (2 * variance)) / (2 * np.pi * variance) ** (axes / 2)
-            joint = np.array([[shares[k] * density[n][k] * possible[n][k] for k in states] for n in members])
-            total = sum(np.log(row.sum()) for row in joint)
+            joint = shares * density * possible
+            total = np.log(joint.sum(axis=1)).sum()
             if total - earlier < 1e-9 * abs(total):
                 break
-            earlier, likely = total, np.array([row / row.sum() for row in joint])
+            earlier, likely = total, joint / joint.sum(axis=1, keepdims=True)
             shares = np.maximum(likely.mean(axis=0), 1e-6)
             shares = shares / shares.sum()
             if free:
-                shift = np.mean([groups[n] - sum(likely[n][k] * centres[k] for k in states) for n in members], axis=0)
+                shift = (groups - likely @ centres).mean(axis=0)
             variance = max((likely * squares()).sum() / groups.size, floor)
         return total
 

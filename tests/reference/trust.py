@@ -1,72 +1,39 @@
-"""Trust without labels the plain way: one window, class or draw at a time, no arrays of more than an axis."""
+"""Trust without labels the plain way: one window, class or draw at a time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 
-Rows = Sequence[Sequence[float]]
+import numpy as np
 
 
-def distance(known: Rows, new_row: Sequence[float], neighbours: int) -> float:
+def distance(known: np.ndarray, row: np.ndarray, neighbours: int) -> float:
     """To the neighbours-th nearest, all of length 1."""
-
-    def unit(row: Sequence[float]) -> list[float]:
-        length = math.sqrt(sum(x * x for x in row))
-        return [x / length for x in row]
-
-    return sorted(math.dist(unit(new_row), unit(known_row)) for known_row in known)[neighbours - 1]
+    known, row = (values / np.linalg.norm(values, axis=-1, keepdims=True) for values in (known, row))
+    return np.sort(np.linalg.norm(known - row, axis=1))[neighbours - 1]
 
 
-def shape(magnitudes: Sequence[float], bands: int, least: float) -> list[float]:
+def shape(magnitudes: np.ndarray, bands: int, least: float) -> np.ndarray:
     """Log shares of energy in equal bands, the first bin left out."""
-    rest = magnitudes[1:]
-    power = [magnitude**2 for magnitude in rest]
-    edges = [band * len(rest) // bands for band in range(bands)] + [len(rest)]
-    return [math.log(max(sum(power[a:b]) / sum(power), least)) for a, b in pairwise(edges)]
+    power = magnitudes[1:] ** 2
+    edges = [band * len(power) // bands for band in range(bands)] + [len(power)]
+    return np.log([max(power[a:b].sum() / power.sum(), least) for a, b in pairwise(edges)])
 
 
-def oddness(known: Rows, new_row: Sequence[float], neighbours: int) -> float:
+def oddness(known: np.ndarray, row: np.ndarray, neighbours: int) -> float:
     """Distance to the neighbours-th nearest over the mean of what those neighbours have among each other."""
-
-    def reach(place: int) -> float:
-        others = known[:place] + known[place + 1 :]
-        return sorted(math.dist(known[place], other) for other in others)[neighbours - 1]
-
-    order = sorted(range(len(known)), key=lambda place: math.dist(new_row, known[place]))[:neighbours]
-    return math.dist(new_row, known[order[-1]]) / (sum(map(reach, order)) / neighbours)
-
-
-def pooled(log_probabilities, temperature: float = 1.0) -> tuple[list[float], float]:
-    """Probabilities (class,) and the share of windows that agree with the likeliest class."""
-    count, classes = len(log_probabilities), len(log_probabilities[0])
-    raised = []
-    for place in range(classes):
-        total = 0.0
-        for window in log_probabilities:
-            total += float(window[place])
-        raised.append(math.exp(total / count / temperature))
-    probabilities = [value / sum(raised) for value in raised]
-    best = probabilities.index(max(probabilities))
-    agreeing = sum(1 for window in log_probabilities if list(window).index(max(window)) == best)
-    return probabilities, agreeing / count
+    away = np.linalg.norm(known - row, axis=1)
+    nearest = away.argsort()[:neighbours]
+    reach = [np.sort(np.linalg.norm(known - known[place], axis=1))[neighbours] for place in nearest]  # 0 is itself
+    return away[nearest[-1]] / np.mean(reach)
 
 
 def interval(evidence, past, near, fewest, shares):
     """Quantiles of past truths; a run counts exp(−(d / near)² / 2) / (runs of its group), nothing beyond 3 · near."""
-    runs = [(math.dist(row[:-1], evidence), row[-1], 1 / len(rows)) for rows in past.values() for row in rows]
-    distances = sorted(distance for distance, _, _ in runs)
-    near = max(near, distances[min(fewest, len(runs)) - 1] / 1.5)
-    weighted = sorted(
-        (truth, weight * math.exp(-((distance / near) ** 2) / 2) if distance <= 3 * near else 0.0)
-        for distance, truth, weight in runs
-    )
-    total, found = sum(weight for _, weight in weighted), []
-    for share in shares:
-        reached, places = 0.0, []
-        for truth, weight in weighted:
-            reached += weight / total
-            places += [truth] if reached >= share - 1e-9 else []
-        found.append(places[0] if places else weighted[-1][0])
-    return found
+    runs = [(row[-1], math.dist(row[:-1], evidence), 1 / len(rows)) for rows in past.values() for row in rows]
+    truth, distance, weight = np.array(sorted(runs)).T
+    near = max(near, np.sort(distance)[min(fewest, len(runs)) - 1] / 1.5)
+    weight = np.where(distance <= 3 * near, weight * np.exp(-((distance / near) ** 2) / 2), 0.0)
+    reached = weight.cumsum() / weight.sum()
+    return [truth[np.argmax(reached >= share - 1e-9)] for share in shares]
