@@ -139,8 +139,9 @@ def from_arrays(origin: str, arrays: Mapping[str, Any], rate: float | None = Non
     rates = {name: value for name, value in rates.items() if plain_name(name) != "rate"} or rates
     for name, times in list(channels.items()):
         plain, unit = clock(name.rpartition(".")[2])
-        same_size = sum(samples.size == times.size for samples in channels.values())
-        if plain in TIME_NAMES and times.size > 2 and same_size > 1:
+        if plain not in TIME_NAMES or times.size < 3:
+            continue
+        if sum(samples.size == times.size for samples in channels.values()) > 1:
             rates[name] = rate_of(origin, name, times.astype(np.float64) * unit)
             del channels[name]
     speeds = dict[str, float]()
