@@ -82,7 +82,7 @@ class Grid:
 
     def __post_init__(self) -> None:
         find_name(self.split, SCHEMES, "split")
-        if min(self.all_seeds, default=-1) < 0 or len(self.all_seeds) > MOST_SEEDS:
+        if len(self.all_seeds) > MOST_SEEDS or min(self.all_seeds, default=-1) < 0:
             allowed = f"a number from 1 to {MOST_SEEDS}, or a list of numbers from 0 on"
             raise InputError(f"'seeds' must be {allowed}, not {self.seeds}")
 
