@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bearcat.adaptation.evaluation import evaluate, run_evidence
+from bearcat.adaptation.evaluation import evaluate, run_checks
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.recipes import RECIPES, Schedule
 from bearcat.cat.state import watcher
@@ -177,8 +177,7 @@ def test_no_estimate_depends_on_a_target_label():
     outcome = train(runs, CPU, watcher([split.held_back for split in splits], CPU))
 
     def estimated(splits):
-        evidence = [run_evidence(split, "time") for split in splits]
-        return evaluate(outcome, splits, evidence)
+        return evaluate(outcome, splits, [run_checks(split, "time")[0] for split in splits])
 
     found, changed = estimated(splits), estimated([scrambled(split) for split in splits])
     without = estimated([relabelled(split, lambda *_: None) for split in splits])

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from bearcat.errors import InputError, error_sentence, library
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC, Record
-from bearcat.report import Missing, Result
+from bearcat.report import Cell, Result, RunState
 from bearcat.storage import digest_json, read_json, write_atomically, write_json
 
 if TYPE_CHECKING:  # a report needs no torch
@@ -47,15 +47,6 @@ LARGEST = {"cpu": 8, "cuda": 60}  # runs in a stack; half as many where the memo
 FILES = (SPEC, PREDICTIONS, CURVES, RECORD, FAILURE)  # of a run; the record last, or the failure instead
 RETRIES = 3  # of a run whose worker is lost
 HANDED_OUT = 500  # runs given to Ray at a time; each holds an open lock
-
-
-@dataclass(frozen=True, eq=False)
-class RunState:
-    """Of a run: "done" (with its record), "running", "failed", "damaged" or "missing"; `detail` says who, or why."""
-
-    kind: str
-    detail: str = ""
-    record: Record | None = None
 
 
 @dataclass(frozen=True)
@@ -129,15 +120,15 @@ def open_store(path: Path, create: bool = False) -> RunStore:
     return RunStore(path)
 
 
-def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], list[Missing]]:
+def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], dict[Cell, RunState]]:
     """What a report is made of: the finished runs under the grid's names for them, and the cells without one."""
-    finished, missing = [], []
+    finished, missing = list[Result](), dict[Cell, RunState]()
     for spec in specs:
         state = store.state(spec.identity)
         if state.record is not None:
             finished.append(Result(spec.cell, state.record, store.folder(spec.identity)))
         else:
-            missing.append(Missing(spec.cell, state.kind, state.detail))
+            missing[spec.cell] = state
     return finished, missing
 
 
