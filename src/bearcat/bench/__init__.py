@@ -65,8 +65,8 @@ class RunStore:
                 return RunState("done", record=Record.read(folder))
         except (ValueError, OSError) as error:
             return RunState("damaged", str(error))
-        if owner := self.owner(run):
-            return RunState("running", owner)
+        if self.running(run):
+            return RunState("running")
         try:
             return RunState("failed", str(read_json(folder / FAILURE)["sentence"]))
         except FileNotFoundError:
@@ -91,18 +91,16 @@ class RunStore:
         except BlockingIOError:
             lock.close()
             return None
-        lock.truncate(0)
-        lock.write(f"{socket.gethostname()}, process {os.getpid()}".encode())
         return lock
 
-    def owner(self, run: str) -> str | None:
-        """The process that has the run's lock; None where no process has it."""
+    def running(self, run: str) -> bool:
+        """Whether a process has the run's lock."""
         with suppress(OSError), FileIO(self.path / "locks" / f"{run}.lock") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return lock.read(200).decode(errors="replace") or "another process"
-        return None
+                return True
+        return False
 
 
 def open_store(path: Path, create: bool = False) -> RunStore:
@@ -176,7 +174,7 @@ def execute(execution: Execution, executor: Executor, retry_failed: bool = False
             execution.message(f"{state.detail}; the run is repeated")
         if state.kind == "damaged" or (retry_failed and state.kind == "failed"):
             store.clear(run)
-    while free := [spec for run, spec in runs.items() if not store.settled(run) and store.owner(run) is None]:
+    while free := [spec for run, spec in runs.items() if not store.settled(run) and not store.running(run)]:
         executor(free, execution)
 
 
