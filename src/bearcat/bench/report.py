@@ -26,18 +26,7 @@ from bearcat.data.datasets import CONDITIONS
 from bearcat.errors import InputError, csv_bytes, csv_cell, library
 from bearcat.findings import count
 from bearcat.record import DomainScores
-from bearcat.report import (
-    Caveat,
-    Cell,
-    Result,
-    RunState,
-    caveats,
-    data_sentences,
-    figures,
-    numbered,
-    ordered_names,
-    ordered_tasks,
-)
+from bearcat.report import Caveat, Cell, Result, RunState, caveats, data_sentences, figures, numbered, ordered_names
 from bearcat.report.figures import WIDE, ReportFigure, empty_figure, house_style
 from bearcat.report.pages import NOTHING, Section, Table, TableEntry, number_entry, percent_entry, write_page
 from bearcat.storage import write_atomically
@@ -103,6 +92,15 @@ def _section(
 def file_name(text: str) -> str:
     """Letters, digits and a few signs that every file system takes; an asterisk is spelt out."""
     return re.sub(r"[^\w.+=-]+", "-", text.replace("*", "star")).strip("-.") or "unnamed"
+
+
+def ordered_tasks(runs: Iterable[Result]) -> tuple[str, ...]:
+    """The tasks of these runs: Paderborn's conditions in their order, others with numbers sorted by size."""
+
+    def key(task: str) -> str:
+        return re.sub(r"\d+", lambda digits: digits[0].zfill(9), numbered(task))
+
+    return tuple(sorted({run.cell.task for run in runs}, key=key))
 
 
 def score_table(results: Sequence[Result], comparison: Comparison) -> Table:

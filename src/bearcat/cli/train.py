@@ -12,8 +12,8 @@ from typer import Argument, Exit, Option
 
 from bearcat import cli
 from bearcat.cli import Names, Root, print_lines, print_note, print_table, takes
-from bearcat.errors import InputError, naming_place, suggest
-from bearcat.settings import AdaptRequest
+from bearcat.errors import InputError, naming_place
+from bearcat.settings import AdaptRequest, find_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -187,8 +187,7 @@ def bench_run(
     execution = Execution(opened, specs, library, print_note, training_progress)
     execute(execution, executor, retry_failed)
     kinds = _print_states(specs, opened)
-    where = f"--store {store}" if root is None else f"--root {root} --store {store}"
-    print(f"{len(execution.trained)} trained by this process; the report: bearcat bench report {grid} {where}")
+    print(f"{len(execution.trained)} trained by this process")
     if kinds["failed"]:
         raise InputError(f"{kinds['failed']} runs failed; --retry-failed tries them again")
 
@@ -214,15 +213,13 @@ def bench_report(
     from bearcat.bench.report import write_bench_report
     from bearcat.bench.stats import METRICS, USUAL
 
-    for name in metric or ():
-        if name not in METRICS:
-            raise InputError(f"unknown metric '{name}'{suggest(name, METRICS)}", "metric")
+    metrics = [find_name(name, METRICS, "metric") for name in metric or USUAL]
     opened, specs, _ = _opened(grid, store, root, create=False)
     finished, missing = results(specs, opened)
     if not finished:
         raise InputError(f"{store}: holds no finished run of {grid}; start with bearcat bench run {grid}")
     folder = out or Path("bench-report") / grid.stem
-    page = write_bench_report(read_grid(grid)[0].title, finished, missing, folder, metric or USUAL)
+    page = write_bench_report(read_grid(grid)[0].title, finished, missing, folder, metrics)
     print(f"{len(finished)} runs, {len(missing)} without a result: {page}")
 
 

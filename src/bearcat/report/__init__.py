@@ -135,15 +135,6 @@ def ordered_names(methods: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(methods), key=lambda name: (order.index(name) if name in RECIPES else len(order), name)))
 
 
-def ordered_tasks(runs: Iterable[Result]) -> tuple[str, ...]:
-    """The tasks of these runs: Paderborn's conditions in their order, others with numbers sorted by size."""
-
-    def key(task: str) -> str:
-        return re.sub(r"\d+", lambda digits: digits[0].zfill(9), numbered(task))
-
-    return tuple(sorted({run.cell.task for run in runs}, key=key))
-
-
 def numbered(task: str) -> str:
     """The task with Paderborn's conditions by number, as the paper has them; other domains keep their names."""
     for number, name in enumerate(CONDITIONS):
