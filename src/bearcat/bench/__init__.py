@@ -78,11 +78,6 @@ class RunStore:
         """Whether nothing is left to do: the run is finished, or it failed."""
         return any((self.folder(run) / name).exists() for name in (RECORD, FAILURE))
 
-    def clear(self, run: str) -> None:
-        """Removes record and failure of a run, which is then trained again."""
-        for name in (RECORD, FAILURE):
-            (self.folder(run) / name).unlink(missing_ok=True)
-
     def lock(self, run: str) -> FileIO | None:
         """Makes the run ours until the lock is closed or the process ends; None where another process has it."""
         lock = FileIO(os.open(self.path / "locks" / f"{run}.lock", os.O_RDWR | os.O_CREAT, 0o644), "r+")
@@ -173,7 +168,8 @@ def execute(execution: Execution, executor: Executor, retry_failed: bool = False
         if state.kind == "damaged":
             execution.message(f"{state.detail}; the run is repeated")
         if state.kind == "damaged" or (retry_failed and state.kind == "failed"):
-            store.clear(run)
+            for name in (RECORD, FAILURE):
+                (store.folder(run) / name).unlink(missing_ok=True)
     while free := [spec for run, spec in runs.items() if not store.settled(run) and not store.running(run)]:
         executor(free, execution)
 

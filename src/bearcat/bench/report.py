@@ -94,7 +94,7 @@ def file_name(text: str) -> str:
     return re.sub(r"[^\w.+=-]+", "-", text.replace("*", "star")).strip("-.") or "unnamed"
 
 
-def ordered_tasks(runs: Iterable[Result]) -> tuple[str, ...]:
+def ordered_tasks(runs: Sequence[Result]) -> tuple[str, ...]:
     """The tasks of these runs: Paderborn's conditions in their order, others with numbers sorted by size."""
 
     def key(task: str) -> str:

@@ -11,7 +11,6 @@ many. Nothing here needs torch, so reports can be made on a machine that cannot 
 from __future__ import annotations
 
 import csv
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
