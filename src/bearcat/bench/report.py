@@ -71,7 +71,7 @@ def _section(
             pictures.append(critical_difference(comparison))
         if comparison.warning and comparison.warning not in [caveat.text for caveat in notes]:
             notes.append(Caveat("Too few tasks", comparison.warning))
-    sentences = data_sentences(results)
+    sentences = data_sentences(results) if results else ()
     if results:
         methods = ordered_names(run.cell.method for run in results)
         by_method = [[run for run in results if run.cell.method == method] for method in methods]
@@ -201,7 +201,6 @@ def critical_difference(comparison: Comparison) -> ReportFigure:
         f"Average ranks of {score} over {count(len(comparison.tasks), 'task')}. Of methods with a dot on the same bar"
         f" no two differ significantly (Wilcoxon signed-rank, Holm, level {ALPHA:g}), which does not prove them equal."
     )
-    caption = f"{caption} {comparison.warning}".strip()
     return ReportFigure(f"ranks-{comparison.metric.name}", f"Critical differences: {score}", caption, drawing)
 
 

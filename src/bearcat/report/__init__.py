@@ -184,9 +184,7 @@ def caveats(results: Sequence[Result], missing: Mapping[Cell, RunState]) -> list
 
 
 def data_sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """What was learnt from, as ranges where runs differ; nothing without runs."""
-    if not results:
-        return ()
+    """What was learnt from, as ranges where runs differ."""
 
     def span(numbers: Sequence[int]) -> str:
         return " to ".join(map(str, sorted({min(numbers), max(numbers)})))
