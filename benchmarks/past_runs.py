@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from bearcat.adaptation import Library, RunSpec
-from bearcat.adaptation.evaluation import run_evidence
+from bearcat.adaptation.evaluation import run_checks
 from bearcat.bench.grid import plan, read_grid
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.networks import predict
@@ -95,7 +95,7 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
     runs = [Run(spec.recipe, split.training, spec.seed) for spec, split in zip(specs, splits, strict=True)]
     trained = train(runs, device)
     values = padded_stack([np.asarray(split.held_back.target_test.values) for split in splits], 0, device)
-    evidence = [run_evidence(split, spec.preparation.input) for spec, split in zip(specs, splits, strict=True)]
+    checks = [run_checks(split, spec.preparation.input)[0] for spec, split in zip(specs, splits, strict=True)]
     logits, calibration = predict(trained.network, values)[0], trained.source_calibration
     logits = logits if calibration is None else calibration.apply(logits)
     predicted = logits.argmax(dim=-1).cpu().numpy()
@@ -108,7 +108,7 @@ def scored(specs: list[RunSpec], library: Library, device: torch.device) -> Iter
                 "target": str(spec.mix), "task": str(spec.task), "seed": spec.seed, "method": spec.cell.method,
                 "shift": split.trust_shift, "truth": float((of_run == labels)[labels >= 0].mean()),
                 "recording": letters(tested.recording), "predicted": letters(of_run),
-                "checks": {name: letters(codes) for name, codes in evidence[number].checks.items()},
+                "checks": {name: letters(codes) for name, codes in checks[number].items()},
             }  # fmt: skip
 
 

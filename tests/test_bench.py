@@ -170,7 +170,7 @@ def test_a_damaged_run_is_named_and_repeated(make, whole):
     lines = (folder / "predictions.csv").read_text().splitlines()
     (folder / "predictions.csv").write_text("\n".join(lines[:-1]))
     assert site.kinds() == ["damaged", "done", "done", "done"]
-    assert results(site.specs, site.store)[1][0].reason.startswith(f"damaged: {folder}")
+    assert str(results(site.specs, site.store)[1][site.specs[0].cell]).startswith(f"damaged: {folder}")
     site.execute()
     assert site.kinds() == ["done"] * 4
     assert any(str(folder) in message for message in site.messages)
@@ -184,7 +184,7 @@ def test_cells_that_cannot_work_fail_by_name_and_the_rest_completes(make, comman
     site.execute()
     assert site.kinds() == ["done", "done", *["failed"] * 6]
     few = "12 training windows are fewer than a batch of 64"
-    assert results(site.specs, site.store)[1][0].reason.startswith(f"failed: {few}")
+    assert str(results(site.specs, site.store)[1][site.specs[2].cell]).startswith(f"failed: {few}")
     assert "fewer than a batch of 5000" in site.store.state(site.specs[4].identity).detail
     failure = site.store.folder(site.specs[4].identity) / "failure.json"
     assert json.loads(failure.read_text())["traceback"].startswith("Traceback")

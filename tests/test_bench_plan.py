@@ -132,7 +132,7 @@ def test_the_command_line_prints_the_same_and_exits_with_2(tmp_path, command):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "thesis.txt").write_text("precious")
     for words, sentence in (
-        (("run", tmp_path / "grit.toml", *store), "there is no such file; did you mean 'grid'?"),
+        (("run", tmp_path / "grit.toml", *store), "No such file"),
         (("run", grid, "--store", tmp_path / "thesis"), "holds no store"),
         (("report", grid, *store), "holds no finished run"),
     ):

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.bench.report import latex, score_table, write_bench_report
+from bearcat.bench.report import score_table, write_bench_report
 from bearcat.bench.stats import compare
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.datasets import CONDITIONS
-from bearcat.report import Cell, Missing, Result, caveats
+from bearcat.report import Cell, Result, RunState, caveats
 from bearcat.report.figures import ReportFigure
 from bearcat.report.pages import Table, TableEntry
 from tests.conftest import BLANK
@@ -83,8 +83,8 @@ def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_ce
         run for run in results if run.cell.method == "AT*" and (run.cell.task == PADERBORN[0] or run.cell.seed == 2)
     ]
     kept = [run for run in results if run not in gone]
-    missing = [Missing(run.cell, *("failed", "it did") if run.cell.seed else ("not run",)) for run in gone]
-    missing.append(Missing(Cell("paderborn", "time", PADERBORN[0], "DANN*", 0), "running"))
+    missing = {run.cell: RunState("failed", "it did") if run.cell.seed else RunState("missing") for run in gone}
+    missing[Cell("paderborn", "time", PADERBORN[0], "DANN*", 0)] = RunState("running")
     table = table_of(kept)
     assert column(table, "0→1")["AT*"].text == "–"
     assert column(table, "0→2")["AT*"].text.endswith(" (2)")
@@ -93,31 +93,20 @@ def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_ce
     assert column(table, "Average")["DANN"].value == pytest.approx(expected)
     assert "4 of 9, 5 left out" in table.note
     (incomplete,) = [caveat.text for caveat in caveats(kept, missing) if caveat.kind == "Incomplete"]
-    assert all(words in incomplete for words in ("6 of 19", "(4 failed, 1 not run, 1 running)"))
-
-
-def test_latex_is_balanced_escaped_and_even():
-    rows = (
-        (TableEntry("*star|pipe*"), TableEntry("−1.0", -1.0, True), TableEntry("<0.001", 0.0001)),
-        (TableEntry("[bracket_\\"), TableEntry("–"), TableEntry("0.5", 0.5)),
-    )
-    text = latex(Table("hostile", "A_b & 50 % of #1", r"note with \ and ~ ^ { } $ |", ("Method", "a_b→c", "p"), rows))
-    header, *lines = re.findall(r"^(?!%|\\\w+rule|\\begin|\\end)(.+) \\\\$", text, re.MULTILINE)
-    assert header == r"Method & a\_b→c & p"
-    assert lines == [r"{}*star|pipe* & \textbf{−1.0} & <0.001", r"{}[bracket\_\textbackslash  & – & 0.5"]
+    assert all(words in incomplete for words in ("6 of 19", "(4 failed, 1 missing, 1 running)"))
 
 
 def made_grid(folder: Path):
     """Four methods × two tasks × three seeds, two of the methods with the other input too: some trouble, two gaps."""
-    results, missing = [], []
+    results, missing = list[Result](), dict[Cell, RunState]()
     for kind in ("time", "frequency"):
         for m, method in enumerate(("source-only", "DANN", "CAT*-Temperature", "DANN*")):
             for t, task in enumerate(("600rpm→900rpm", "900rpm→600rpm")):
                 for seed in range(3) if kind == "time" or m in (0, 3) else ():
                     cell = Cell("rig", kind, task, method, seed)
                     if (method, t, seed) == ("DANN*", 1, 2):
-                        reason = ("failed", "InputError: no recordings") if kind == "time" else ("not run",)
-                        missing.append(Missing(cell, *reason))
+                        failed = RunState("failed", "InputError: no recordings")
+                        missing[cell] = failed if kind == "time" else RunState("missing")
                         continue
                     accuracy = (0.6, 0.55, 0.9, 0.7)[m] + 0.02 * seed
                     changes = {"collapsed": True} if (method, t, seed) == ("DANN", 0, 1) else {}
@@ -153,7 +142,7 @@ def test_the_runs_are_a_tidy_table_and_a_second_report_leaves_nothing_of_the_fir
             run.cell.method, run.cell.seed, run.cell.task,
         )  # fmt: skip
     before = {path.name for path in out.glob("[tf]*/*")}
-    write_bench_report("One method", [run for run in results if run.cell.method == "source-only"], [], out)
+    write_bench_report("One method", [run for run in results if run.cell.method == "source-only"], {}, out)
     after = {path.name for path in out.glob("[tf]*/*")}
-    assert "rig-time-accuracy-tests.tex" in before - after
+    assert "rig-time-accuracy-tests.csv" in before - after
     assert not any("DANN" in name for name in after)

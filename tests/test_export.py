@@ -58,12 +58,12 @@ def test_bad_files_are_one_sentence(tmp_path, exported):
         export_onnx(model, tmp_path / "model.bin")
     (tmp_path / "junk.onnx").write_bytes(b"junk")
     for name in ("nothing.onnx", "junk.onnx"):
-        with pytest.raises(InputError, match=f"{name}: is no ONNX file"):
+        with pytest.raises(InputError, match=f"{name}: is no ONNX file, or a damaged one"):
             load_onnx(tmp_path / name)
     graph = onnx.load(path)
     words = {field.key: field.value for field in graph.metadata_props}
     for props, sentence in (
-        (words | {"familiarity": json.dumps(encoded(model.familiarity)[:-900])}, "damaged metadata"),
+        (words | {"familiarity": json.dumps(encoded(model.familiarity)[:-900])}, "a damaged one"),
         (words | {"familiarity": json.dumps(encoded(replace(model.familiarity, neighbours=9999)))}, "familiarity"),
         ({}, "did not write"), ({"bearcat_format": "99"}, "a newer bearcat"),
         ({"bearcat_format": "3"}, "an older bearcat"), ({"bearcat_format": "4"}, "'classes' is missing"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bearcat.adaptation.evaluation import evaluate, run_evidence
+from bearcat.adaptation.evaluation import evaluate, run_checks
 from bearcat.cat.algorithm import Run, train
 from bearcat.cat.recipes import RECIPES, Schedule
 from bearcat.cat.state import watcher
@@ -153,8 +153,7 @@ def test_no_estimate_depends_on_a_target_label():
     outcome = train(runs, CPU, watcher([split.held_back for split in splits], CPU))
 
     def estimated(splits):
-        evidence = [run_evidence(split, "time") for split in splits]
-        return evaluate(outcome, splits, evidence)
+        return evaluate(outcome, splits, [run_checks(split, "time")[0] for split in splits])
 
     found, without = estimated(splits), estimated([relabelled(split, None) for split in splits])
     changed = estimated([relabelled(split, "unheard of", *split.classes[::-1]) for split in splits])

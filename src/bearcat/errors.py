@@ -12,7 +12,9 @@ bearcat.errors.InputError: monday.wav: the speed of the shaft must be between 0.
 
 from __future__ import annotations
 
+import csv
 import difflib
+import io
 import json
 import traceback
 from collections.abc import Iterable, Iterator
@@ -171,6 +173,13 @@ def csv_cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return shown(f"'{value}" if value.lstrip("'").startswith(FORMULA) else value)
+
+
+def csv_bytes(rows: Iterable[Iterable[Any]]) -> bytes:
+    """The content of a csv file with these rows, whose texts are written as they are."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()
 
 
 def from_csv_cell(text: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from bearcat.adaptation.evaluation import RunEvidence, run_evidence
+from bearcat.adaptation.evaluation import Checks, run_checks
 from bearcat.cat.recipes import RECIPES, Recipe, find_recipe
 from bearcat.cat.state import RESULT_VERSION
 from bearcat.data.choose import Choice, Requested, choose_settings, paper_settings
@@ -205,9 +205,9 @@ class Library:
         anchors = np.array([certain.get(infos[number].origin, UNKNOWN) for number in split.target_order.tolist()])
         return replace(data, target_train=replace(data.target_train, anchor=anchors[data.target_train.recording]))
 
-    def evidence(self, spec: RunSpec, split: SplitTask) -> RunEvidence:
-        """What is known of the split's windows without a network: check models are fitted once for all its runs."""
-        return self._once(("evidence", _split_key(spec)), lambda: run_evidence(split, spec.preparation.input))
+    def checks(self, spec: RunSpec, split: SplitTask) -> tuple[Checks, Checks]:
+        """What check models say of test and training windows; they are fitted once for all runs of the split."""
+        return self._once(("checks", _split_key(spec)), lambda: run_checks(split, spec.preparation.input))
 
     def identified(self, spec: RunSpec) -> RunSpec:
         """The run with the fingerprints of its data and the input that suits them, which complete its identity."""

@@ -3,15 +3,13 @@
 Estimates are numpy and know one run (bearcat.diagnosis); here every run of a stack gets its own rows. Target labels are
 read for scores alone, and by `check_run`: what labels of some recordings say later.
 
->>> (evaluation,) = evaluate(trained, [split], [run_evidence(split, "physics")])
+>>> (evaluation,) = evaluate(trained, [split], [run_checks(split, "physics")[0]])
 >>> make_record(spec, split, evaluation, trained, 0, seconds=12.5).write(folder)
 >>> check_run(Path("out"), {"pump-B/07.wav": "healthy"}).decision.sentence
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import platform
 from collections import Counter
@@ -33,6 +31,7 @@ from bearcat.cat.calibration import read, scores
 from bearcat.cat.networks import predict
 from bearcat.cat.state import RESULT_VERSION, unchanged
 from bearcat.data.datasets import inside
+from bearcat.data.manifest import read_cells
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, SplitTask
 from bearcat.data.windows import specimen_counts
@@ -59,7 +58,6 @@ from bearcat.record import (
 )
 from bearcat.report import Predictions, read_result
 from bearcat.settings import from_plain, to_plain
-from bearcat.storage import read_regular
 
 if TYPE_CHECKING:
     from bearcat.adaptation import RunSpec
@@ -67,16 +65,13 @@ if TYPE_CHECKING:
 PRIOR_SPREAD = math.log(2)  # of the logarithm of the temperature, before there are labels
 
 
-@dataclass(frozen=True, eq=False)
-class RunEvidence:
-    """What is known of a run's windows without the network."""
-
-    checks: dict[str, NDArray[np.int64]]  # what check models say of the target's test windows (diagnosis/accuracy.py)
-    train_checks: dict[str, NDArray[np.int64]]  # and of its training windows
+Checks = dict[str, NDArray[np.int64]]  # what each check model says of some windows (diagnosis/accuracy.py)
 
 
-def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
-    """The evidence of the windows of a split; `kind` is their input."""
+def run_checks(split: SplitTask, kind: str) -> tuple[Checks, Checks]:
+    """What is known without the network of the target's test windows, and of its training windows; `kind` is their
+    input.
+    """
     unlabelled, recording = split.target_train[:MOST_WINDOWS], split.target.recording  # in random order
     judged, tested = np.concatenate([split.target_test, split.target_train]), len(split.target_test)
 
@@ -93,10 +88,8 @@ def run_evidence(split: SplitTask, kind: str) -> RunEvidence:
             source[name], labels, target[name], recording[unlabelled], windows[name]
         ).items()
     }
-    return RunEvidence(
-        {name: predicted[:tested] for name, predicted in checks.items()},
-        {name: predicted[tested:] for name, predicted in checks.items()},
-    )  # fmt: skip
+    of_test = {name: predicted[:tested] for name, predicted in checks.items()}
+    return of_test, {name: predicted[tested:] for name, predicted in checks.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +108,7 @@ class Evaluation:
     reliability: Reliability
 
 
-def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[RunEvidence]) -> list[Evaluation]:
+def evaluate(trained: Trained, splits: Sequence[SplitTask], checks: Sequence[Checks]) -> list[Evaluation]:
     """What the final networks say of the test windows, for each run of the stack.
 
     Estimators read probabilities by the source's calibration; confidences that users see are by that of the finished
@@ -146,7 +139,7 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
     }
     on_host = {name: value.cpu().numpy() for name, value in on_device.items()}
     evaluations = []
-    for run, (split, known) in enumerate(zip(splits, evidence, strict=True)):
+    for run, (split, known) in enumerate(zip(splits, checks, strict=True)):
         rows, held = {name: values[run] for name, values in on_host.items()}, split.held_back
         windows, finding, calibration = len(held.target_test), trained.findings[run], None
         unknown = sorted(split.target_order[list(finding.unknown) if finding else []].tolist())
@@ -170,7 +163,7 @@ def evaluate(trained: Trained, splits: Sequence[SplitTask], evidence: Sequence[R
 
 
 def _estimates(
-    rows: dict[str, np.ndarray], split: SplitTask, known: RunEvidence, unknown: Sequence[int], finite: bool,
+    rows: dict[str, np.ndarray], split: SplitTask, known: Checks, unknown: Sequence[int], finite: bool,
     calibrated: bool,
 ) -> tuple[Estimates, ModelEvidence, Familiarity | None, NDArray[np.bool_]]:  # fmt: skip
     """Estimates of one run, its evidence, limits of familiar windows, and which test windows are beyond them.
@@ -181,7 +174,7 @@ def _estimates(
     held, of_source = split.held_back, rows["source_labels"] != UNKNOWN
     windows, tested_in, labels = len(held.target_test), held.target_test.recording, rows["source_labels"][of_source]
     right = rows["source"][of_source].argmax(axis=1) == labels
-    target = Target(rows["target"][:windows], tested_in, known.checks)
+    target = Target(rows["target"][:windows], tested_in, known)
     learnt, shapes = split.target_train[:KEPT_WINDOWS], np.asarray(held.target_test.shapes)
     train_shapes, train_recording = np.asarray(split.target.shapes)[learnt], split.target.recording[learnt]
     features, train_features = rows["features"][:windows], rows["train_features"][: len(learnt)]
@@ -281,13 +274,11 @@ def write_page(folder: Path) -> None:
 
 def read_labels(path: Path) -> dict[str, str]:
     """A table with the columns recording and label."""
-    try:
-        rows = list(csv.DictReader(io.StringIO(read_regular(path).decode("utf-8-sig"), newline="")))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read ({type(error).__name__}: {error})") from error
-    if not rows or not {"recording", "label"} <= set(rows[0]):
+    header, *cells = read_cells(path) or [[]]
+    rows = [dict(zip(header, row, strict=False)) for row in cells if any(row)]
+    if not rows or not all({"recording", "label"} <= set(row) for row in rows):
         raise InputError(f"{path}: must have the columns recording and label, and a row for each recording")
-    return {str(row["recording"]): str(row["label"]) for row in rows}
+    return {row["recording"]: row["label"] for row in rows}
 
 
 def check_run(folder: Path, labels: Mapping[str, str]) -> Record:

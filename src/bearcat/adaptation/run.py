@@ -11,8 +11,6 @@ the one that is saved. checkpoint.safetensors is there while training, and an in
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +39,7 @@ from bearcat.diagnosis.decision import Decision, choose_model, decide
 from bearcat.diagnosis.judging import beside_healthy, decide_together, physics_check
 from bearcat.diagnosis.pooling import Tally, pool, tally
 from bearcat.diagnosis.recording import AlarmRule, Diagnoses, Observation
-from bearcat.errors import InputError, csv_cell
+from bearcat.errors import InputError, csv_bytes, csv_cell
 from bearcat.findings import Finding
 from bearcat.methods import unadapted
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC, Record, SavedModel
@@ -100,15 +98,15 @@ def run_stack(
     for folder, spec in zip(folders, specs, strict=True):
         claim(folder, spec)
     started, finished = time.monotonic(), list[FinishedRun]()
-    evidence = [library.evidence(spec, split) for spec, split in zip(specs, splits, strict=True)]
+    checks = [library.checks(spec, split) for spec, split in zip(specs, splits, strict=True)]
     runs = [
-        Run(spec.recipe, library.training(spec, split), spec.seed, known.train_checks)
-        for spec, split, known in zip(specs, splits, evidence, strict=True)
+        Run(spec.recipe, library.training(spec, split), spec.seed, of_training)
+        for spec, split, (_, of_training) in zip(specs, splits, checks, strict=True)
     ]
     watch = watcher([split.held_back for split in splits], device)
     identity = digest_json([spec.identity for spec in specs])
     trained = train(runs, device, watch, progress, checkpoint, identity=identity)
-    evaluations = evaluate(trained, splits, evidence)
+    evaluations = evaluate(trained, splits, [of_test for of_test, _ in checks])
     seconds = time.monotonic() - started
     for number, (spec, split, evaluation) in enumerate(zip(specs, splits, evaluations, strict=True)):
         record, model = make_record(spec, split, evaluation, trained, number, seconds), None
@@ -225,7 +223,7 @@ def _predictions(split: SplitTask, evaluation: Evaluation) -> bytes:
             *map(csv_cell, (recording.origin, int(test.start[row]), recording.label or "", predicted)),
             f"{calibrated[row].max():.6f}", " ".join(f"{value:.5g}" for value in spread[row].tolist()),
         ))  # fmt: skip
-    return _csv(COLUMNS, rows)
+    return csv_bytes([COLUMNS, *rows])
 
 
 def _curves(trained: Trained, number: int, classes: Sequence[str]) -> bytes:
@@ -234,13 +232,7 @@ def _curves(trained: Trained, number: int, classes: Sequence[str]) -> bytes:
     columns = {names.get(name, name): values[:, number].tolist() for name, values in trained.history.items()}
     rows = enumerate(zip_longest(*columns.values(), fillvalue=math.nan))
     texts = ((epoch, *("" if math.isnan(cell) else f"{cell:.6g}" for cell in cells)) for epoch, cells in rows)
-    return _csv(("epoch", *columns), texts)
-
-
-def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([header, *rows])
-    return text.getvalue().encode()
+    return csv_bytes([("epoch", *columns), *texts])
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from bearcat.errors import InputError, error_sentence, library
 from bearcat.record import CHECKPOINT, CURVES, PREDICTIONS, RECORD, SPEC, Record
-from bearcat.report import Missing, Result
+from bearcat.report import Cell, Result, RunState
 from bearcat.storage import digest_json, read_json, write_atomically, write_json
 
 if TYPE_CHECKING:  # a report needs no torch
@@ -49,15 +49,6 @@ RETRIES = 3  # of a run whose worker is lost
 HANDED_OUT = 500  # runs given to Ray at a time; each holds an open lock
 
 
-@dataclass(frozen=True, eq=False)
-class RunState:
-    """Of a run: "done" (with its record), "running", "failed", "damaged" or "missing"; `detail` says who, or why."""
-
-    kind: str
-    detail: str = ""
-    record: Record | None = None
-
-
 @dataclass(frozen=True)
 class RunStore:
     """A folder of runs, each named by its identity."""
@@ -74,8 +65,8 @@ class RunStore:
                 return RunState("done", record=Record.read(folder))
         except (ValueError, OSError) as error:
             return RunState("damaged", str(error))
-        if owner := self.owner(run):
-            return RunState("running", owner)
+        if self.running(run):
+            return RunState("running")
         try:
             return RunState("failed", str(read_json(folder / FAILURE)["sentence"]))
         except FileNotFoundError:
@@ -87,11 +78,6 @@ class RunStore:
         """Whether nothing is left to do: the run is finished, or it failed."""
         return any((self.folder(run) / name).exists() for name in (RECORD, FAILURE))
 
-    def clear(self, run: str) -> None:
-        """Removes record and failure of a run, which is then trained again."""
-        for name in (RECORD, FAILURE):
-            (self.folder(run) / name).unlink(missing_ok=True)
-
     def lock(self, run: str) -> FileIO | None:
         """Makes the run ours until the lock is closed or the process ends; None where another process has it."""
         lock = FileIO(os.open(self.path / "locks" / f"{run}.lock", os.O_RDWR | os.O_CREAT, 0o644), "r+")
@@ -100,18 +86,16 @@ class RunStore:
         except BlockingIOError:
             lock.close()
             return None
-        lock.truncate(0)
-        lock.write(f"{socket.gethostname()}, process {os.getpid()}".encode())
         return lock
 
-    def owner(self, run: str) -> str | None:
-        """The process that has the run's lock; None where no process has it."""
+    def running(self, run: str) -> bool:
+        """Whether a process has the run's lock."""
         with suppress(OSError), FileIO(self.path / "locks" / f"{run}.lock") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return lock.read(200).decode(errors="replace") or "another process"
-        return None
+                return True
+        return False
 
 
 def open_store(path: Path, create: bool = False) -> RunStore:
@@ -129,15 +113,15 @@ def open_store(path: Path, create: bool = False) -> RunStore:
     return RunStore(path)
 
 
-def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], list[Missing]]:
+def results(specs: Sequence[RunSpec], store: RunStore) -> tuple[list[Result], dict[Cell, RunState]]:
     """What a report is made of: the finished runs under the grid's names for them, and the cells without one."""
-    finished, missing = [], []
+    finished, missing = list[Result](), dict[Cell, RunState]()
     for spec in specs:
         state = store.state(spec.identity)
         if state.record is not None:
             finished.append(Result(spec.cell, state.record, store.folder(spec.identity)))
         else:
-            missing.append(Missing(spec.cell, state.kind, state.detail))
+            missing[spec.cell] = state
     return finished, missing
 
 
@@ -184,8 +168,9 @@ def execute(execution: Execution, executor: Executor, retry_failed: bool = False
         if state.kind == "damaged":
             execution.message(f"{state.detail}; the run is repeated")
         if state.kind == "damaged" or (retry_failed and state.kind == "failed"):
-            store.clear(run)
-    while free := [spec for run, spec in runs.items() if not store.settled(run) and store.owner(run) is None]:
+            for name in (RECORD, FAILURE):
+                (store.folder(run) / name).unlink(missing_ok=True)
+    while free := [spec for run, spec in runs.items() if not store.settled(run) and not store.running(run)]:
         executor(free, execution)
 
 

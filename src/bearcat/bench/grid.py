@@ -20,7 +20,7 @@ from bearcat.data.datasets import Dataset, dataset_label, find_domain, open_data
 from bearcat.data.inputs import Preparation
 from bearcat.data.tasks import Mix, Task
 from bearcat.data.windows import SCHEMES
-from bearcat.errors import InputError, naming_place, suggest
+from bearcat.errors import InputError, naming_place
 from bearcat.methods.transforms import without_own_benches
 from bearcat.settings import find_name, from_plain
 from bearcat.storage import read_regular
@@ -91,9 +91,6 @@ def read_grid(path: Path) -> tuple[Grid, ...]:
     """The parts of the grid in this file, or the one that it is; anything unknown or wrong is named in one sentence."""
     try:
         table = tomllib.loads(read_regular(path).decode())
-    except FileNotFoundError as error:
-        near = suggest(path.stem, sorted(other.stem for other in path.parent.glob("*.toml")))
-        raise InputError(f"{path}: there is no such file{near}") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{path}: cannot be read as TOML ({error})") from error
     # What stands above the `[[part]]` tables holds for each of them unless it says otherwise.

@@ -12,8 +12,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
@@ -24,57 +23,45 @@ import numpy as np
 
 from bearcat.bench.stats import ALPHA, METRICS, USUAL, Comparison, Spread, compare
 from bearcat.data.datasets import CONDITIONS
-from bearcat.errors import InputError, csv_cell, library
+from bearcat.errors import InputError, csv_bytes, csv_cell, library
 from bearcat.findings import count
 from bearcat.record import DomainScores
-from bearcat.report import (
-    Caveat,
-    Missing,
-    Result,
-    caveats,
-    data_sentences,
-    figures,
-    numbered,
-    ordered_methods,
-    ordered_names,
-    ordered_tasks,
-)
+from bearcat.report import Caveat, Cell, Result, RunState, caveats, data_sentences, figures, numbered, ordered_names
 from bearcat.report.figures import WIDE, ReportFigure, empty_figure, house_style
 from bearcat.report.pages import NOTHING, Section, Table, TableEntry, number_entry, percent_entry, write_page
 from bearcat.storage import write_atomically
 
 
 def write_bench_report(
-    title: str, results: Sequence[Result], missing: Sequence[Missing], out: Path, metrics: Sequence[str] = USUAL
+    title: str, results: Sequence[Result], missing: Mapping[Cell, RunState], out: Path, metrics: Sequence[str] = USUAL
 ) -> Path:
-    """OUT/report.html, runs.csv, tables/ (tex) and figures/ (svg, pdf); the page's path."""
+    """OUT/report.html, runs.csv, tables/ (csv) and figures/ (svg, pdf); the page's path."""
     for metric in metrics:
         if all(result.score("target", METRICS[metric].score) is None for result in results):
             raise InputError(f"no run has the score '{metric}'; choose another --metric, or train the runs again")
-    pandas = library("pandas", "bench")
     library("scikit_posthocs", "bench")  # before anything is written
     library("jinja2", "report")
-    results, methods = sorted(results, key=lambda result: result.cell), ordered_methods(results)
+    results, methods = sorted(results, key=lambda run: run.cell), ordered_names(run.cell.method for run in results)
     numbers = [("Runs", f"{len(results)} of {len(results) + len(missing)}")]
     if (out / "runs.csv").exists():  # an earlier report, of which nothing must look current
         for folder in ("tables", "figures"):
             rmtree(out / folder, ignore_errors=True)
-    runs: list[Result | Missing] = [*results, *missing]
-    groups = defaultdict[tuple[str, str], list[Result | Missing]](list)
-    for run in runs:
-        groups[run.cell.dataset, run.cell.input].append(run)
-    sections = [_section(f"{data}, {kind} input", groups[data, kind], metrics, out) for data, kind in sorted(groups)]
+    groups = sorted({(cell.dataset, cell.input) for cell in (*(run.cell for run in results), *missing)})
+    sections = [_section(*group, results, missing, metrics, out) for group in groups]
     subtitle = f"A comparison of {len(methods)} methods" if len(methods) > 1 else "".join(methods)
     page = write_page(out / "report.html", title, subtitle, numbers, sections)
-    rows = pandas.DataFrame([_tidy(result) for result in results], dtype=object).map(csv_cell)
-    write_atomically(out / "runs.csv", rows.to_csv(index=False).encode())
+    rows = [_tidy(result) for result in results]
+    write_atomically(out / "runs.csv", csv_bytes([list(rows[0]), *(map(csv_cell, row.values()) for row in rows)]))
     return page
 
 
-def _section(title: str, runs: Sequence[Result | Missing], metrics: Sequence[str], out: Path) -> Section:
+def _section(
+    data: str, kind: str, results: Sequence[Result], missing: Mapping[Cell, RunState], metrics: Sequence[str], out: Path
+) -> Section:
     """Caveats, tables and figures of a dataset and an input, which are also written to files."""
-    results = [run for run in runs if isinstance(run, Result)]
-    missing = [run for run in runs if isinstance(run, Missing)]
+    title, group = f"{data}, {kind} input", (data, kind)
+    results = [run for run in results if (run.cell.dataset, run.cell.input) == group]
+    missing = {cell: state for cell, state in missing.items() if (cell.dataset, cell.input) == group}
     notes, tables, pictures = caveats(results, missing), list[Table](), list[ReportFigure | None]()
     for metric in metrics if results else ():  # a group may have no finished run
         comparison = compare(results, metric)
@@ -84,43 +71,36 @@ def _section(title: str, runs: Sequence[Result | Missing], metrics: Sequence[str
             pictures.append(critical_difference(comparison))
         if comparison.warning and comparison.warning not in [caveat.text for caveat in notes]:
             notes.append(Caveat("Too few tasks", comparison.warning))
-    sentences = data_sentences(results)
+    sentences = data_sentences(results) if results else ()
     if results:
-        by_method = [[run for run in results if run.cell.method == method] for method in ordered_methods(results)]
+        methods = ordered_names(run.cell.method for run in results)
+        by_method = [[run for run in results if run.cell.method == method] for method in methods]
         pictures.append(figures.curves(results))
         pictures += [*map(figures.reliability, by_method), *map(figures.confusion, by_method)]
     slug = file_name(title.removesuffix(" input").lower())
     tables = [replace(table, name=f"{slug}-{table.name}", title=f"{table.title}: {title}") for table in tables]
     named = [replace(figure, name=file_name(f"{slug}-{figure.name}")) for figure in pictures if figure is not None]
-    for table in tables:  # a file stands alone; the page says once what concerns all its tables
-        note = " ".join((table.note, *sentences, *(caveat.text for caveat in notes)))
-        write_atomically(out / "tables" / f"{table.name}.tex", latex(replace(table, note=note)).encode())
+    for table in tables:
+        texts = [table.header, *([entry.text for entry in row] for row in table.rows)]
+        write_atomically(out / "tables" / f"{table.name}.csv", csv_bytes(map(csv_cell, row) for row in texts))
     for figure in named:
         for kind in ("svg", "pdf"):
             write_atomically(out / "figures" / f"{figure.name}.{kind}", figure.render(kind))
     return Section(title, sentences, tuple(notes), tuple(tables), tuple(named))
 
 
-def latex(table: Table) -> str:
-    """A tabular with booktabs' rules, to be read by \\input in a float of the author's; title and note are comments."""
-    pandas, header = library("pandas", "bench"), list(table.header)
-    numeric = [any(row[column].value is not None for row in table.rows) for column in range(len(header))]
-    texts = pandas.DataFrame([[entry.text for entry in row] for row in table.rows], columns=header)
-    bold = [["textbf: --rwrap;" if entry.bold else "" for entry in row] for row in table.rows]
-    marks = pandas.DataFrame(bold, columns=header)
-    styler = texts.style.hide(axis="index").apply(lambda _: marks, axis=None)
-    # After the \\ of the line before, a star or a bracket would be its argument.
-    styler = styler.format(lambda text: "{}" + text if text[:1] in ("*", "[") else text, escape="latex")
-    tabular = styler.format_index(escape="latex", axis=1).to_latex(
-        hrules=True, column_format="".join("r" if number else "l" for number in numeric)
-    )
-    about = " ".join(f"{table.title}. {table.note}".split())
-    return f"% \\usepackage{{booktabs}} \\usepackage[T1]{{fontenc}}\n% {about}\n{tabular}"
-
-
 def file_name(text: str) -> str:
     """Letters, digits and a few signs that every file system takes; an asterisk is spelt out."""
     return re.sub(r"[^\w.+=-]+", "-", text.replace("*", "star")).strip("-.") or "unnamed"
+
+
+def ordered_tasks(runs: Sequence[Result]) -> tuple[str, ...]:
+    """The tasks of these runs: Paderborn's conditions in their order, others with numbers sorted by size."""
+
+    def key(task: str) -> str:
+        return re.sub(r"\d+", lambda digits: digits[0].zfill(9), numbered(task))
+
+    return tuple(sorted({run.cell.task for run in runs}, key=key))
 
 
 def score_table(results: Sequence[Result], comparison: Comparison) -> Table:
@@ -221,7 +201,6 @@ def critical_difference(comparison: Comparison) -> ReportFigure:
         f"Average ranks of {score} over {count(len(comparison.tasks), 'task')}. Of methods with a dot on the same bar"
         f" no two differ significantly (Wilcoxon signed-rank, Holm, level {ALPHA:g}), which does not prove them equal."
     )
-    caption = f"{caption} {comparison.warning}".strip()
     return ReportFigure(f"ranks-{comparison.metric.name}", f"Critical differences: {score}", caption, drawing)
 
 

@@ -176,12 +176,12 @@ def print_lines(*texts: str, flush: bool = False) -> None:
     print("\n".join(shown(line) for text in texts for line in text.split("\n")), flush=flush)
 
 
-def print_table(rows: Sequence[Mapping[str, str]], right: Collection[str] = (), title: str | None = None) -> None:
+def print_table(rows: Sequence[Mapping[str, str]], right: Collection[str] = ()) -> None:
     """A table without lines, as wide as it wants in a pipe; columns of `right` are aligned there and do not wrap."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for column in rows[0] if rows else ():
         number = column in right
         table.add_column(column, justify="right" if number else "left", overflow="fold", no_wrap=number)

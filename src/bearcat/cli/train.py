@@ -12,8 +12,8 @@ from typer import Argument, Exit, Option
 
 from bearcat import cli
 from bearcat.cli import Names, Root, print_lines, print_note, print_table, takes
-from bearcat.errors import InputError, naming_place, suggest
-from bearcat.settings import AdaptRequest
+from bearcat.errors import InputError, naming_place
+from bearcat.settings import AdaptRequest, find_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,7 +106,7 @@ def methods(
     name: Annotated[str | None, Argument(metavar="NAME", help="A method, to see its settings.")] = None,
 ) -> None:
     """List the methods, or the parts and settings of one (docs/method.md)."""
-    from bearcat.cat.recipes import GROUPS, RECIPES, find_recipe
+    from bearcat.cat.recipes import RECIPES, find_recipe
 
     if name is not None:
         name = find_recipe(name)
@@ -117,20 +117,17 @@ def methods(
             print_lines(f"{part.name}: {' '.join(first.split())}")
         print_table(list(settings_of(recipe)))
         return
-    known = {method for group in GROUPS.values() for method in group}
-    added = {method: recipe for method, recipe in RECIPES.items() if method not in known}
-    for title, group in (GROUPS | {"added": added}).items():
-        rows = [
-            {
-                "method": method,
-                "input": recipe.input,
-                "parts": ", ".join(part.name for part in recipe.ingredients),
-                "calibrator": ", ".join(filter(None, (texts["calibration"], texts["final"]))),
-            }
-            for method, recipe in group.items()
-            for texts in [recipe.texts()]
-        ]
-        print_table(rows, title=title)
+    rows = [
+        {
+            "method": method,
+            "input": recipe.input,
+            "parts": ", ".join(part.name for part in recipe.ingredients),
+            "calibrator": ", ".join(filter(None, (texts["calibration"], texts["final"]))),
+        }
+        for method, recipe in RECIPES.items()
+        for texts in [recipe.texts()]
+    ]
+    print_table(rows)
 
 
 def settings_of(recipe: Recipe) -> Iterator[dict[str, str]]:
@@ -142,11 +139,8 @@ def settings_of(recipe: Recipe) -> Iterator[dict[str, str]]:
     tables = {"encoder": ", ".join(ENCODERS), "calibration": calibrators, "final": calibrators}
     tables["precision"] = "float32, tf32, bfloat16, none"
     kinds = {bool: "true, false", int: "a whole number", float: "a number", tuple: "values with commas between them"}
-    owners: list[tuple[str, Any]] = [("", recipe)]
-    owners += [(f"{name}.", value) for name, value in vars(recipe).items() if is_dataclass(value)]
-    for part in recipe.ingredients:
-        owners.append((f"{part.name}.", part))
-        owners += [(f"{name}.", value) for name, value in vars(part).items() if is_dataclass(value)]
+    owners: list[tuple[str, Any]] = [("", recipe), *((f"{part.name}.", part) for part in recipe.ingredients)]
+    owners += [(f"{name}.", value) for _, owner in owners for name, value in vars(owner).items() if is_dataclass(value)]
     for prefix, owner in owners:
         for setting in fields(owner):
             value = texts[setting.name] if prefix + setting.name in texts else getattr(owner, setting.name)
@@ -193,8 +187,7 @@ def bench_run(
     execution = Execution(opened, specs, library, print_note, training_progress)
     execute(execution, executor, retry_failed)
     kinds = _print_states(specs, opened)
-    where = f"--store {store}" if root is None else f"--root {root} --store {store}"
-    print(f"{len(execution.trained)} trained by this process; the report: bearcat bench report {grid} {where}")
+    print(f"{len(execution.trained)} trained by this process")
     if kinds["failed"]:
         raise InputError(f"{kinds['failed']} runs failed; --retry-failed tries them again")
 
@@ -220,15 +213,13 @@ def bench_report(
     from bearcat.bench.report import write_bench_report
     from bearcat.bench.stats import METRICS, USUAL
 
-    for name in metric or ():
-        if name not in METRICS:
-            raise InputError(f"unknown metric '{name}'{suggest(name, METRICS)}", "metric")
+    metrics = [find_name(name, METRICS, "metric") for name in metric or USUAL]
     opened, specs, _ = _opened(grid, store, root, create=False)
     finished, missing = results(specs, opened)
     if not finished:
         raise InputError(f"{store}: holds no finished run of {grid}; start with bearcat bench run {grid}")
     folder = out or Path("bench-report") / grid.stem
-    page = write_bench_report(read_grid(grid)[0].title, finished, missing, folder, metric or USUAL)
+    page = write_bench_report(read_grid(grid)[0].title, finished, missing, folder, metrics)
     print(f"{len(finished)} runs, {len(missing)} without a result: {page}")
 
 
@@ -252,7 +243,7 @@ def _print_states(specs: Sequence[RunSpec], store: RunStore) -> Counter[str]:
     counts = Counter(state.kind for _, state in states)
     print(f"{len(specs)} cells: {', '.join(f'{number} {kind}' for kind, number in sorted(counts.items()))}")
     for spec, state in states:
-        if state.kind in ("failed", "damaged", "running"):
+        if state.kind in ("failed", "damaged"):
             where = f" ({store.folder(spec.identity) / FAILURE} has the traceback)" if state.kind == "failed" else ""
             print_note(f"{spec.cell}: {state.detail}{where}", state.kind)
     return counts

@@ -104,7 +104,7 @@ def manifest_in(folder: Path) -> Path | None:
 def read_manifest(file: Path, problems: list[Problem], only: Collection[Path] | None) -> list[ManifestRow]:
     """A row for each row of the manifest; a wrong header is an error, a wrong row becomes a problem."""
     root = file.parent
-    header, *table = _read_text(file) or [[]]
+    header, *table = read_cells(file) or [[]]
     header = [column.strip().lower() for column in header]
     if "path" not in header or not {"domain", "machine"} & set(header):
         names = ", ".join(shown(name) for name in header) or "no column"
@@ -135,7 +135,7 @@ def read_manifest(file: Path, problems: list[Problem], only: Collection[Path] | 
     return rows
 
 
-def _read_text(file: Path) -> list[list[str]]:
+def read_cells(file: Path) -> list[list[str]]:
     """The cells of a csv file, as it is or as Excel saves it."""
     with reading(file.name, "a table"):
         text = decoded(read_regular(file))

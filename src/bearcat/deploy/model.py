@@ -151,9 +151,8 @@ def export_onnx(model: Model, path: Path) -> Path:
 def _traced(model: Model) -> Any:
     """The model as traced by torch.onnx; InputError if the encoder cannot be exported."""
     library("onnxscript", "export")
-    disabled = logging.root.manager.disable
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns about packages that are not needed here
     try:
-        logging.disable(logging.WARNING)  # it warns about packages that are not needed here
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program: Any = torch.onnx.export(
@@ -169,8 +168,6 @@ def _traced(model: Model) -> Any:
     except torch.onnx.OnnxExporterError as error:
         lacking = f"ONNX lacks an operation of the encoder '{model.encoder}'"
         raise InputError(f"{lacking}; use the model's folder") from error
-    finally:
-        logging.disable(disabled)
     graph = program.model.graph
     if any(value.shape and isinstance(value.shape[0], int) for value in (graph.inputs[0], *graph.outputs)):
         raise InputError(f"the encoder '{model.encoder}' fixes the number of windows; write x.shape[0], not len(x)")

@@ -198,12 +198,11 @@ def load_onnx(path: Path) -> Predictor:
     onnxruntime = library("onnxruntime", "runtime")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
-    with naming(path, "is no ONNX file that onnxruntime can read"):
+    with naming(path, "is no ONNX file, or a damaged one"):
         session = onnxruntime.InferenceSession(read_regular(path), options, providers=["CPUExecutionProvider"])
-    texts: dict[str, str] = session.get_modelmeta().custom_metadata_map
-    if "bearcat_format" not in texts:
-        raise InputError(f"{path}: is an ONNX file that bearcat did not write; use bearcat export")
-    with naming(path, "has damaged metadata"):
+        texts: dict[str, str] = session.get_modelmeta().custom_metadata_map
+        if "bearcat_format" not in texts:
+            raise InputError("is an ONNX file that bearcat did not write; use bearcat export")
         check_format(int(texts["bearcat_format"]), GRAPH_FORMAT, path)
         metadata = {name: json.loads(text) for name, text in texts.items()}
         attributes = vars(from_plain(Metadata, metadata)) | {"metadata": metadata, "path": path}

@@ -19,7 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.resources import files
 from importlib.util import find_spec
@@ -53,21 +53,9 @@ GRACE = 5  # seconds beyond a request's time, after which a shutdown no longer w
 LOCAL = ["localhost", "127.0.0.1", "::1", "[::1]"]  # other host names may come from DNS rebinding
 BINARY = "application/octet-stream"
 # Parameters of /predict: the first two belong to the server alone, the others are fields of DiagnoseRequest.
-QUERY = {
-    "filename": f"The recording's name; its ending gives the format ({', '.join(FORMATS)}).",
-    "picture": "true: draw the evidence too; `picture` of the answer is a PNG as a data: address.",
-} | {
-    field.name: field.metadata["help"]
-    for field in fields(DiagnoseRequest)
-    if field.name in ("rate", "rpm", "bearing", "channel", "trust_speed", "prior", "unit", "group", "mounting")
-}
-OPENAPI: dict[str, Any] = {
-    "parameters": [
-        {"name": name, "in": "query", "required": name == "filename", "description": text, "schema": {"type": "string"}}
-        for name, text in QUERY.items()
-    ],
-    "requestBody": {"required": True, "content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}},
-}
+QUERY = (
+    "filename", "picture", "rate", "rpm", "bearing", "channel", "trust_speed", "prior", "unit", "group", "mounting"
+)  # fmt: skip
 
 Pages = Callable[[str | None], str]  # a machine's name → its page; None: the page of all machines
 
@@ -130,13 +118,13 @@ def _refuse(status: int, reason: str, field: str | None = None) -> JSONResponse:
 def make_app(model: Predictor | None, limits: ServeRequest, fleet: Pages | None = None) -> FastAPI:
     """The application: for recordings, and for pages of watched machines."""
     AlarmRule(limits.alarm).checked(() if model is None else model.classes)
-    app = FastAPI(title="bearcat serve", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(title="bearcat serve", version=__version__, openapi_url=None)
     if limits.host in LOCAL:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL)
     page = files("bearcat.deploy").joinpath("serve.html").read_text(encoding="utf-8")
     workers = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="bearcat")
 
-    @app.post("/predict", openapi_extra=OPENAPI)
+    @app.post("/predict")
     async def predict(request: Request) -> Response:
         """Diagnose a recording."""
         query = dict(request.query_params)
@@ -166,13 +154,13 @@ def make_app(model: Predictor | None, limits: ServeRequest, fleet: Pages | None 
             "bearings": list(BEARINGS), "max_bytes": limits.max_bytes, "fleet": fleet is not None,
         }  # fmt: skip
 
-    @app.get("/", include_in_schema=False)
+    @app.get("/")
     async def show_page() -> Response:
         return HTMLResponse(page)
 
     if fleet is not None:
 
-        @app.get("/fleet", response_class=HTMLResponse)
+        @app.get("/fleet")
         def show_fleet(machine: str | None = None) -> Response:
             """The watched machines, worst first, or one of them with its trends, as a page."""
             try:

@@ -4,16 +4,15 @@ A run's folder holds record.json, predictions.csv and curves.csv (docs/record.md
 many. Nothing here needs torch, so reports can be made on a machine that cannot train.
 
 >>> result = read_result(Path("bearcat-out"))
->>> result.score("target", "accuracy"), caveats([result], [])
+>>> result.score("target", "accuracy"), caveats([result], {})
 (0.913, [])
 """
 
 from __future__ import annotations
 
 import csv
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -92,15 +91,16 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Missing:
-    """A planned run without a result, and why: `kind` is "missing", "running", "failed" or "damaged"."""
+class RunState:
+    """Of a planned run: "done" (with its record), "running", "failed", "damaged" or "missing"; `detail` says who, or
+    why.
+    """
 
-    cell: Cell
     kind: str
     detail: str = ""
+    record: Record | None = None
 
-    @property
-    def reason(self) -> str:
+    def __str__(self) -> str:
         return f"{self.kind}: {self.detail}" if self.detail else self.kind
 
 
@@ -126,25 +126,12 @@ def read_result(folder: Path) -> Result:
     return Result(cell, record, folder)
 
 
-def ordered_methods(results: Sequence[Result]) -> tuple[str, ...]:
-    """The methods of these runs in the order of RECIPES, then others alphabetically."""
-    return ordered_names(result.cell.method for result in results)
-
-
 def ordered_names(methods: Iterable[str]) -> tuple[str, ...]:
+    """Methods in the order of RECIPES, then others alphabetically."""
     from bearcat.cat.recipes import RECIPES
 
     order = list(RECIPES)
     return tuple(sorted(set(methods), key=lambda name: (order.index(name) if name in RECIPES else len(order), name)))
-
-
-def ordered_tasks(runs: Iterable[Result]) -> tuple[str, ...]:
-    """The tasks of these runs: Paderborn's conditions in their order, others with numbers sorted by size."""
-
-    def key(task: str) -> str:
-        return re.sub(r"\d+", lambda digits: digits[0].zfill(9), numbered(task))
-
-    return tuple(sorted({run.cell.task for run in runs}, key=key))
 
 
 def numbered(task: str) -> str:
@@ -176,14 +163,14 @@ TROUBLES: tuple[tuple[str, Callable[[Record], Any], str], ...] = (
 )  # fmt: skip
 
 
-def caveats(results: Sequence[Result], missing: Sequence[Missing]) -> list[Caveat]:
+def caveats(results: Sequence[Result], missing: Mapping[Cell, RunState]) -> list[Caveat]:
     """Warnings about these runs, worst first, each with the runs it is about."""
     warnings = []
     if missing:
-        kinds = Counter(run.kind for run in missing)
+        kinds = Counter(state.kind for state in missing.values())
         counted = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
         text = f"{len(missing)} of {count(len(results) + len(missing), 'planned run')} without a result ({counted})."
-        warnings.append(Caveat("Incomplete", text, tuple(f"{run.cell}: {run.reason}" for run in missing)))
+        warnings.append(Caveat("Incomplete", text, tuple(f"{cell}: {state}" for cell, state in missing.items())))
     for kind, concerns, text in TROUBLES:
         runs = [run for run in results if concerns(run.record)]
         by_method = Counter(run.cell.method for run in runs)
@@ -197,13 +184,10 @@ def caveats(results: Sequence[Result], missing: Sequence[Missing]) -> list[Cavea
 
 
 def data_sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """What was learnt from, as ranges where runs differ; nothing without runs."""
-    if not results:
-        return ()
+    """What was learnt from, as ranges where runs differ."""
 
     def span(numbers: Sequence[int]) -> str:
-        lowest, highest = min(numbers), max(numbers)
-        return f"{lowest}" if lowest == highest else f"{lowest} to {highest}"
+        return " to ".join(map(str, sorted({min(numbers), max(numbers)})))
 
     records = [result.record for result in results]
     classes = list(dict.fromkeys(name for record in records for name in record.data.classes))

@@ -28,7 +28,7 @@ from bearcat.diagnosis.recording import Diagnosis
 from bearcat.diagnosis.signal import draw
 from bearcat.errors import InputError, library
 from bearcat.record import RecordedBins
-from bearcat.report import Floats, Result, ordered_methods
+from bearcat.report import Floats, Result, ordered_names
 from bearcat.storage import write_atomically
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def confusion(results: Sequence[Result]) -> ReportFigure | None:
 @house_style()
 def curves(results: Sequence[Result]) -> ReportFigure | None:
     """Target accuracy and ECE, and pseudo-labels, over epochs: mean lines by method."""
-    methods, results = ordered_methods(results), complete_cells(results)
+    methods, results = ordered_names(run.cell.method for run in results), complete_cells(results)
     panels = {label: by_method(results, *columns) for label, columns in PANELS.items()}
     panels = {label: lines for label, lines in panels.items() if lines}
     if not panels:
@@ -227,7 +227,7 @@ def by_method(results: Sequence[Result], *columns: str) -> dict[str, Floats]:
     Of several columns of curves.csv the first is used where it is a number, otherwise the last.
     """
     means: dict[str, Floats] = {}
-    for method in ordered_methods(results):
+    for method in ordered_names(run.cell.method for run in results):
         runs = [run.curves for run in results if run.cell.method == method]
         columns_of = [[curves[name] for name in columns if name in curves] for curves in runs]
         curves = [100 * np.where(np.isfinite(of_run[0]), of_run[0], of_run[-1]) for of_run in columns_of if of_run]

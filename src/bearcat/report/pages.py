@@ -169,7 +169,7 @@ def _research_section(result: Result, together: Sequence[Result]) -> Section:
         " target differs, they are often too high (docs/trust.md). Scores are those of the last epoch.",
     )
     warned = [Caveat(run.cell.method, text) for run in together for text in run.record.warnings]
-    warned += [caveat for caveat in caveats(together, []) if caveat.kind in SHOWN]
+    warned += [caveat for caveat in caveats(together, {}) if caveat.kind in SHOWN]
     drawn = figures.reliability([result]), figures.curves(together), *(figures.confusion([run]) for run in together)
     pictures = tuple(figure for figure in drawn if figure is not None)
     return Section("For researchers", sentences, tuple(warned), (_score_table(together),), pictures, research=True)
