@@ -35,7 +35,6 @@ from bearcat.cat.state import RESULT_VERSION, unchanged
 from bearcat.data.datasets import inside
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, SplitTask
-from bearcat.data.windows import specimen_counts
 from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.accuracy import MOST_WINDOWS, Target, check_predictions, estimates, representations
 from bearcat.diagnosis.decision import ENOUGH, LabelCheck, ModelEvidence, decide
@@ -267,7 +266,6 @@ def make_record(
         precision=trained.precision,
         chosen=spec.chosen,
         shift=split.shift,
-        specimens=specimen_counts((*split.source.recordings, *split.target.recordings)),
         adaptation=None if finding is None else finding.to_dict() | {"sentence": finding.sentence},
     )  # fmt: skip
 

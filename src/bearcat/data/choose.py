@@ -24,7 +24,7 @@ from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channe
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
 from bearcat.data.recording import Floats, RecordingInfo, check_length, classes_of, count_windows, rate_ratio
 from bearcat.data.tasks import Task
-from bearcat.data.windows import SCHEMES, choose_scheme, specimen_counts
+from bearcat.data.windows import SCHEMES, choose_scheme
 from bearcat.errors import InputError
 from bearcat.findings import CLIPPED
 from bearcat.settings import find_name
@@ -91,7 +91,6 @@ class Survey:
     classes: Mapping[tuple[str, str], list[Measurement]]
     problems: tuple[Problem, ...]  # what stops the benchmark, or is left out
     notes: tuple[str, ...]  # what is good to know
-    specimens: Mapping[str, int | None]  # of each class; None: not known
 
 
 def survey(
@@ -117,7 +116,7 @@ def survey(
     if any(item.rate is None for item in good):
         notes.append("some files do not say their sampling rate; give it in a manifest, or with --rate")
     notes = [*catalogue.notes, *notes, *odd_recordings(measured)]
-    return Survey(classes, (*catalogue.problems, *problems), tuple(notes), specimen_counts(good))
+    return Survey(classes, (*catalogue.problems, *problems), tuple(notes))
 
 
 def tried(

@@ -285,18 +285,3 @@ def held_out(
     if not held.any():
         raise InputError(f"{len(codes)} samples, one of each class, leave none to calibrate on; give more windows")
     return held
-
-
-def specimen_counts(recordings: Recordings) -> dict[str, int | None]:
-    """Specimens of each class that is known; None where some recordings do not say theirs."""
-    classes = grouped((info for info in recordings if info.label is not None), lambda info: str(info.label))
-    names = {label: {info.specimen for info in infos} for label, infos in classes.items()}
-    return {label: None if None in specimens else len(specimens) for label, specimens in names.items()}
-
-
-def specimens_sentence(specimens: Mapping[str, int | None]) -> str:
-    """For reports, in one line."""
-    if not any(specimens.values()):
-        return "Specimens are not known."
-    texts = (f"{label} {'unknown' if number is None else number}" for label, number in specimens.items())
-    return f"Specimens by class: {', '.join(texts)}."
