@@ -155,11 +155,6 @@ class Declared:
         """What is not declared, by its name."""
         return [name for name in ("unit", "group", "mounting") if getattr(self, name) is None]
 
-    @property
-    def wanted(self) -> bool:
-        """Whether somebody asks for a zone."""
-        return self.group is not None or self.mounting is not None
-
 
 # Samples at the limits of a converter. A clipped signal stands at its highest or lowest value far more often than just
 # short of it.

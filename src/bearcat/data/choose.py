@@ -242,9 +242,6 @@ def _check_rest(task: Task, rest: Measurements, problems: Sequence[Problem]) -> 
             lost = f"domain '{problem.domain}'" if gone else f"class '{problem.label}' of the source"
             more = f"; {len(problems) - 1} more cannot be used" if len(problems) > 1 else ""
             raise InputError(f"no recording of the {lost} can be used ({problem.sentence}){more}")
-    for domain in (*task.sources, task.target):
-        if domain not in domains:
-            raise InputError(f"the domain '{domain}' has no recordings; put some into <{domain}>/ or choose another")
 
 
 def choose(
@@ -286,8 +283,6 @@ def choose(
         warnings.append(f"windows overlap and are split at random, so {shared}: source scores are too high")
     if rate is None:
         warnings.append("no recording states its sampling rate, so no fault lines are read; give it (--rate)")
-    if len(recorded_at) > 1 and requested.rate is None:
-        warnings.append(f"recorded at different rates, so all are brought to the lowest, {rate:g} Hz")
     if single := [name for name, count in Counter(recording.label for recording in source).items() if count == 1]:
         warnings.append(f"known from a single recording each: {', '.join(map(str, single))}; others may look different")
     if alien := sorted({recording.label for recording in target if recording.label} - set(classes)):

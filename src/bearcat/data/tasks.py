@@ -26,7 +26,7 @@ from bearcat.data.recording import (
     healthy_class,
     of_recordings,
 )
-from bearcat.data.windows import SCHEMES, different_rates, keep_apart, parts_by_scheme, parts_by_specimen
+from bearcat.data.windows import SCHEMES, check_one_rate, keep_apart, parts_by_scheme, parts_by_specimen
 from bearcat.errors import InputError
 from bearcat.settings import find_name
 
@@ -256,8 +256,7 @@ def split_task(task: Task, source: Windows, target: Windows, scheme: str, seed: 
     """
     scheme = find_name(scheme, SCHEMES, "split")
     infos = (*source.recordings, *target.recordings)
-    if sentence := different_rates({info.rate: info.origin for info in infos}):
-        raise InputError(sentence)
+    check_one_rate(infos)
     if source.values.shape[1:] != target.values.shape[1:]:
         raise InputError(f"source and target of {task} have windows of different shape; prepare them the same way")
     classes = classes_of(source.recordings)

@@ -229,7 +229,7 @@ class VibrationSeverity:
         """The zone, or what is missing for it; None where nobody asks for one."""
         if self.zone is None:
             missing = Finding("no zone", "remark", {"missing": self.missing})
-            return missing if self.declared.wanted else None
+            return missing if self.declared.group or self.declared.mounting else None
         values = {
             "velocity": self.velocity, "low": self.low, "high": VELOCITY[1], "zone": self.zone,
             "group": self.declared.group, "mounting": self.declared.mounting,
