@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from bearcat.data.channels import MEASURED, share_at_limits, vibrations
 from bearcat.data.datasets import Catalogue, Dataset, Entry, Problem, grouped, load
-from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channel
+from bearcat.data.folder import Folder, FolderEntry, folder_entries
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
 from bearcat.data.recording import Floats, RecordingInfo, check_length, classes_of, count_windows, rate_ratio
 from bearcat.data.tasks import Task
@@ -229,7 +229,8 @@ def choose_settings(
     measured, channel = measure(part, requested.channel, problems, progress)
     settings = choose(measured, task, requested, problems, channel)
     catalogue = catalogue.leave_out(problems[len(part.left_out) :])
-    return replace(dataset, channel=channel), with_channel(catalogue, channel), settings
+    entries = tuple(entry.with_channel(channel) for entry in folder_entries(catalogue))
+    return replace(dataset, channel=channel), replace(catalogue, entries=entries), settings
 
 
 def _check_rest(task: Task, rest: Measurements, problems: Sequence[Problem]) -> None:
