@@ -38,7 +38,7 @@ from bearcat.diagnosis.accuracy import (
     window_agreement,
 )
 from bearcat.errors import InputError
-from bearcat.fast.device import padded_stack, stack_key
+from bearcat.fast.device import padded_stack
 
 CELL = ("dataset", "input", "mix", "target", "task", "seed", "method")
 MOST = 80  # runs of a group that ship
@@ -70,7 +70,8 @@ def collect(grids: Any, seeds: Iterable[int], device: torch.device, out: Path) -
         for spec in specs:
             if spec.seed == seed:
                 spec = library.identified(spec)
-                groups[stack_key(Run(spec.recipe, library.split(spec).outline(), seed))].append(spec)
+                split = library.split(spec)
+                groups[spec.recipe, split.classes, split.sizes].append(spec)
         for group in groups.values():
             for first in range(0, len(group), STACK):
                 lines = [json.dumps(line) for line in scored_runs(group[first : first + STACK], library, device)]

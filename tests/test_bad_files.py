@@ -29,7 +29,6 @@ from bearcat.api import diagnose
 from bearcat.data import Folder, formats, load
 from bearcat.data.formats import FORMATS, read_signals
 from bearcat.data.recording import Recording
-from bearcat.data.signals import TooLargeError
 from bearcat.data.simulate import Simulated
 from bearcat.deploy.find import Given
 from bearcat.diagnosis.decision import Decision
@@ -162,7 +161,6 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, name):
         recorded(written(tmp_path / name, content))
     assert "\n" not in str(raised.value)
     assert len(str(raised.value)) < 500
-    assert isinstance(raised.value, TooLargeError) == (name in ("lie.npy", "lie.npz", "end.h5"))
 
 
 def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(honest, tmp_path, monkeypatch):
@@ -172,7 +170,7 @@ def test_hostile_files_are_one_sentence_each_and_the_next_file_is_read(honest, t
             samples_of(written(tmp_path / name, content))
         assert "\n" not in str(raised.value)
         assert len(str(raised.value)) < 500
-        assert isinstance(raised.value, TooLargeError) or not name.startswith("zeros"), name
+        assert "cut it into shorter" in str(raised.value) or not name.startswith("zeros"), name
     assert np.array_equal(samples_of(honest), np.arange(400_000, dtype=np.float32))
 
 

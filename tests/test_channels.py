@@ -123,8 +123,6 @@ def test_names_or_the_caller_say_what_is_one_point(tmp_path):
     assert shapes([bearings], channel="b2") == [("b2",)]
     (one,) = find_measurements([axes])
     assert [*one.points] == [str(axes)]
-    with pytest.raises(InputError, match="together"):
-        list(find_measurements([axes], channels="both"))
 
 
 def test_a_model_reads_the_channel_it_was_adapted_to_where_it_is_there(tmp_path):

@@ -10,9 +10,11 @@ from scipy.io import wavfile
 
 import bearcat
 from bearcat.data.channels import Declared, share_at_limits
+from bearcat.data.manifest import Columns
 from bearcat.diagnosis.quality import ZONES, Channel, check_quality, stopped, velocity_rms, vibration_severity
 from bearcat.diagnosis.recording import Diagnosis
 from bearcat.errors import InputError
+from bearcat.settings import DiagnoseRequest
 
 RATE = 12_800.0
 NOISE = np.random.default_rng(0).standard_normal(40_000)
@@ -116,14 +118,16 @@ def test_what_is_missing_is_said_where_a_zone_is_asked_for(seconds, rate, declar
     found = vibration_severity(tone(1.0, seconds=seconds), rate, declared, rpm)
     assert (found.zone, found.velocity) == (None, None)
     assert word in found.missing
-    assert (found.finding is not None) == declared.wanted
+    assert (found.finding is not None) == bool(declared.group or declared.mounting)
     assert found.finding is None or found.finding.severity == "remark"
 
 
 @pytest.mark.parametrize("declared", [{"group": 0}, {"mounting": "sof"}])
 def test_what_the_standard_does_not_know_is_refused_wherever_it_is_declared(declared):
     with pytest.raises(InputError, match=next(iter(declared))):
-        Declared("g", **declared)
+        DiagnoseRequest.of(**declared)
+    with pytest.raises(InputError, match=next(iter(declared))):
+        Columns.of(**declared)
 
 
 def test_a_manifest_declares_it(tmp_path):

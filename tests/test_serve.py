@@ -166,7 +166,7 @@ def test_what_is_too_much_is_refused(models, monkeypatch):
     monkeypatch.setattr("bearcat.data.formats.MOST_BYTES", 2**20)
     with client_of(models / "model.onnx", max_bytes=2**14) as opened:
         assert "16384 bytes" in refused(upload(opened, "a.npy", iter([b"1" * 2**10] * 17)), 413, "body")
-        assert "MiB" in refused(upload(opened, "a.npz", packed.getvalue(), rate=RATE), 413, "file")
+        assert "MiB" in refused(upload(opened, "a.npz", packed.getvalue(), rate=RATE), 422, "file")
 
 
 def test_without_a_model_fault_lines_and_the_general_model_answer():

@@ -178,7 +178,6 @@ class Record:
     kernels: Mapping[str, str] | None = None  # of each part
     precision: str | None = None
     shift: str = "unknown"  # what differs between source and target: "machine", "specimen" or only the "condition"
-    specimens: Mapping[str, int | None] = field(default_factory=dict)  # of each class; None: not known
     chosen: tuple[Choice, ...] = ()  # settings that were chosen from the recordings
     adaptation: Mapping[str, Any] | None = None  # what the recipe found in the recordings before training
     saved: SavedModel | None = None

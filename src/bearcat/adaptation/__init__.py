@@ -223,7 +223,7 @@ class Library:
     def _suited(self, spec: RunSpec) -> RunSpec:
         """The run with the input that the metadata of its recordings allow, and why."""
         requested, rate = spec.preparation.input, spec.preparation.rate  # to which everything is brought
-        if not find_input(requested).depends:
+        if suited_input(requested, ()) == requested:  # whatever the recordings
             return spec
 
         def suited() -> str:

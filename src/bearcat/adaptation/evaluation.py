@@ -34,7 +34,6 @@ from bearcat.data.datasets import inside
 from bearcat.data.manifest import read_cells
 from bearcat.data.recording import Windows, healthy_class
 from bearcat.data.tasks import UNKNOWN, SplitTask
-from bearcat.data.windows import specimen_counts
 from bearcat.deploy.model import load_model, save_model
 from bearcat.diagnosis.accuracy import MOST_WINDOWS, Target, check_predictions, estimates, representations
 from bearcat.diagnosis.decision import ENOUGH, LabelCheck, ModelEvidence, decide
@@ -260,7 +259,6 @@ def make_record(
         precision=trained.precision,
         chosen=spec.chosen,
         shift=split.shift,
-        specimens=specimen_counts((*split.source.recordings, *split.target.recordings)),
         adaptation=None if finding is None else to_plain(finding),
     )  # fmt: skip
 

@@ -209,14 +209,11 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
 
 def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.device) -> None:
     """Trains runs of equal shape together in this process."""
-    from bearcat.cat.algorithm import Run
-    from bearcat.fast.device import stack_key
-
     groups: dict[Hashable, list[RunSpec]] = defaultdict(list)
     for spec in specs:
         try:
             split = execution.library.split(spec)
-            groups[stack_key(Run(spec.recipe, split.outline(), spec.seed))].append(spec)
+            groups[spec.recipe, split.classes, split.sizes].append(spec)
         except InputError as error:
             with execution.locked([spec]) as ours:
                 for unusable in ours:

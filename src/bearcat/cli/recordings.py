@@ -232,8 +232,6 @@ def show(
 
 def _print_survey(surveyed: Survey) -> None:
     """A row for each class of each domain, and the sums."""
-    from bearcat.data.windows import specimens_sentence
-
     rows = list[dict[str, str]]()
     for (domain, label), recordings in surveyed.classes.items():
         rates = dict.fromkeys(recording.rate for recording in recordings)
@@ -252,5 +250,3 @@ def _print_survey(surveyed: Survey) -> None:
     print_table(rows, right=("recordings", "seconds", "rate (Hz)", "rpm"))
     domains = {domain for domain, _ in surveyed.classes}
     print(f"{sum(map(len, surveyed.classes.values()))} recordings in {len(domains)} domains")
-    if surveyed.specimens:
-        print_lines(specimens_sentence(surveyed.specimens))

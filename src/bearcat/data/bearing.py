@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bearcat.errors import InputError, check_range
-from bearcat.findings import Finding
 from bearcat.settings import pairs
 
 KINEMATIC = ("FTF", "BPFO", "BPFI", "BSF")
@@ -87,11 +86,6 @@ class Bearing:
     def estimated(self) -> bool:
         """Whether the table's numbers are an estimate: there may be a ball more or less."""
         return ROWS.get(self.designation or "", {}).get("source", "").startswith(ESTIMATE)
-
-    @property
-    def doubt(self) -> Finding | None:
-        """What a reader must know of lines at an estimate's orders; None where the numbers are published."""
-        return Finding("estimated geometry", "check", {"bearing": str(self)}) if self.estimated else None
 
     def frequencies(self, rpm: float) -> dict[str, float]:
         """The kinematic frequencies in Hz at a speed of the shaft."""

@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 
 from bearcat.data.channels import MEASURED, share_at_limits, vibrations
 from bearcat.data.datasets import Catalogue, Dataset, Entry, Problem, grouped, load
-from bearcat.data.folder import Folder, FolderEntry, folder_entries, with_channel
+from bearcat.data.folder import Folder, FolderEntry, folder_entries
 from bearcat.data.inputs import Input, PhysicalInput, Preparation, find_input, suited_input
 from bearcat.data.recording import Floats, RecordingInfo, check_length, classes_of, count_windows, rate_ratio
 from bearcat.data.tasks import Task
-from bearcat.data.windows import SCHEMES, choose_scheme, specimen_counts
+from bearcat.data.windows import SCHEMES, choose_scheme
 from bearcat.errors import InputError
 from bearcat.findings import CLIPPED
 from bearcat.settings import find_name
@@ -91,7 +91,6 @@ class Survey:
     classes: Mapping[tuple[str, str], list[Measurement]]
     problems: tuple[Problem, ...]  # what stops the benchmark, or is left out
     notes: tuple[str, ...]  # what is good to know
-    specimens: Mapping[str, int | None]  # of each class; None: not known
 
 
 def survey(
@@ -117,7 +116,7 @@ def survey(
     if any(item.rate is None for item in good):
         notes.append("some files do not say their sampling rate; give it in a manifest, or with --rate")
     notes = [*catalogue.notes, *notes, *odd_recordings(measured)]
-    return Survey(classes, (*catalogue.problems, *problems), tuple(notes), specimen_counts(good))
+    return Survey(classes, (*catalogue.problems, *problems), tuple(notes))
 
 
 def tried(
@@ -230,7 +229,8 @@ def choose_settings(
     measured, channel = measure(part, requested.channel, problems, progress)
     settings = choose(measured, task, requested, problems, channel)
     catalogue = catalogue.leave_out(problems[len(part.left_out) :])
-    return replace(dataset, channel=channel), with_channel(catalogue, channel), settings
+    entries = tuple(entry.with_channel(channel) for entry in folder_entries(catalogue))
+    return replace(dataset, channel=channel), replace(catalogue, entries=entries), settings
 
 
 def _check_rest(task: Task, rest: Measurements, problems: Sequence[Problem]) -> None:
@@ -243,9 +243,6 @@ def _check_rest(task: Task, rest: Measurements, problems: Sequence[Problem]) -> 
             lost = f"domain '{problem.domain}'" if gone else f"class '{problem.label}' of the source"
             more = f"; {len(problems) - 1} more cannot be used" if len(problems) > 1 else ""
             raise InputError(f"no recording of the {lost} can be used ({problem.sentence}){more}")
-    for domain in (*task.sources, task.target):
-        if domain not in domains:
-            raise InputError(f"the domain '{domain}' has no recordings; put some into <{domain}>/ or choose another")
 
 
 def choose(
@@ -287,8 +284,6 @@ def choose(
         warnings.append(f"windows overlap and are split at random, so {shared}: source scores are too high")
     if rate is None:
         warnings.append("no recording states its sampling rate, so no fault lines are read; give it (--rate)")
-    if len(recorded_at) > 1 and requested.rate is None:
-        warnings.append(f"recorded at different rates, so all are brought to the lowest, {rate:g} Hz")
     if single := [name for name, count in Counter(recording.label for recording in source).items() if count == 1]:
         warnings.append(f"known from a single recording each: {', '.join(map(str, single))}; others may look different")
     if alien := sorted({recording.label for recording in target if recording.label} - set(classes)):

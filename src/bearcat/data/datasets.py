@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -31,7 +32,6 @@ Item = TypeVar("Item")
 Key = TypeVar("Key")
 CONDITIONS = ("N15_M07_F10", "N09_M07_F10", "N15_M01_F10", "N15_M07_F04")  # of Paderborn, and of the simulated bearings
 MANIFEST = "manifest.csv"
-CHUNK = 2**18
 TIMEOUT = 30.0  # seconds for a connection, and without a byte
 
 
@@ -265,20 +265,19 @@ def _receive(address: str, target: Path) -> None:
     from urllib.request import Request, urlopen
 
     by_hand = f"look for it in a browser, and save it as {target}"
-    request, have = Request(address, headers={"User-Agent": "bearcat"}), 0  # noqa: S310 (of DATASETS)
+    request = Request(address, headers={"User-Agent": "bearcat"})  # noqa: S310 (of DATASETS)
     try:
         with urlopen(request, timeout=TIMEOUT) as response, drafted(target) as draft:  # noqa: S310
             if response.headers.get_content_type() == "text/html":
                 raise InputError(f"{address} answered with a web page instead of the file: {by_hand}")
             total = response.length
             with draft.open("wb") as stream:
-                while chunk := response.read1(CHUNK):
-                    have += stream.write(chunk)
-            if total is not None and have < total:
-                raise InputError(f"only {have} of {total} bytes of {address} arrived: run the command again")
+                shutil.copyfileobj(response, stream)
+            if total is not None and (size := draft.stat().st_size) < total:
+                raise InputError(f"only {size} of {total} bytes of {address} arrived: run the command again")
     except HTTPError as error:
         error.close()
         raise InputError(f"{address} refuses the download ({error.code}): try again later, or {by_hand}") from error
     except (OSError, http.client.HTTPException) as error:
         reason = f"{getattr(error, 'reason', error) or type(error).__name__}"
-        raise InputError(f"{address} failed ({reason}) after {have} bytes: run the command again") from error
+        raise InputError(f"{address} failed ({reason}): run the command again") from error

@@ -107,11 +107,6 @@ def folder_entries(catalogue: Catalogue) -> list[FolderEntry]:
     return [entry for entry in catalogue.entries if isinstance(entry, FolderEntry)]
 
 
-def with_channel(catalogue: Catalogue, channel: str | None) -> Catalogue:
-    """A folder's catalogue, without another scan, whose recordings are of this channel unless they have one already."""
-    return replace(catalogue, entries=tuple(entry.with_channel(channel) for entry in folder_entries(catalogue)))
-
-
 def at_speeds(catalogue: Catalogue, speeds: Mapping[str, float]) -> Catalogue:
     """The catalogue whose recordings, by origin, turn at these speeds in rpm, whatever they state. The speed is in the
     identity of each.

@@ -29,7 +29,6 @@ from bearcat.data.signals import (
     MOST_CHANNELS,
     Samples,
     Signals,
-    TooLargeError,
     from_arrays,
     read_flac,
     read_mat,
@@ -89,7 +88,7 @@ def read_channels(path: Path | str, origin: str, most: int = MOST_BYTES) -> Sign
             if (size := path.stat().st_size) == 0:
                 raise InputError(f"{origin}: is empty (0 bytes); record or copy it again")
             if size > most:
-                raise TooLargeError(too_large)
+                raise InputError(too_large)
             signals = READERS[suffix](file, origin)
     if not signals.channels:
         raise InputError(f"{origin}: holds no numeric signal")
@@ -100,7 +99,7 @@ def read_channels(path: Path | str, origin: str, most: int = MOST_BYTES) -> Sign
     with np.errstate(over="ignore"):  # a value beyond float32 becomes Inf, and is named where it is used
         channels = {name: np.ascontiguousarray(samples, dtype=np.float32) for name, samples in signals.channels.items()}
     if sum(samples.nbytes for samples in channels.values()) > most:
-        raise TooLargeError(too_large)
+        raise InputError(too_large)
     return replace(signals, channels=channels)
 
 
@@ -162,7 +161,7 @@ def _by_worker(path: Path, origin: str, seconds: float) -> Signals:
         raise InputError(f"{origin}: {damaged}") from error
     waiting.append(worker)
     if "problem" in head:
-        raise (TooLargeError if head["large"] else InputError)(head["problem"])
+        raise InputError(head["problem"])
     channels = {name: np.frombuffer(content, dtype=np.float32) for name, content in contents.items()}
     return Signals(origin, channels, head["rate"], head["rpm"])
 
@@ -202,7 +201,7 @@ def _answer(order: dict[str, Any], output: BinaryIO) -> None:
         sizes = {name: channel.nbytes for name, channel in signals.channels.items()}
         answer = {"rate": signals.rate, "rpm": signals.rpm, "channels": sizes}
     except InputError as error:
-        answer |= {"problem": str(error), "large": isinstance(error, TooLargeError)}
+        answer["problem"] = str(error)
     signal.setitimer(signal.ITIMER_REAL, 0)
     output.write(json.dumps(answer).encode() + b"\n")
     for channel in samples:

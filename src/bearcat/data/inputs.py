@@ -38,11 +38,6 @@ class Input:
     label_from: ClassVar[int] = 100  # T_PL of the paper, which lets self-training wait for all but the waveform
 
     @property
-    def depends(self) -> bool:
-        """Whether what it is depends on the metadata of the recordings (`suited`)."""
-        return False
-
-    @property
     def needs(self) -> tuple[str, ...]:
         """What of WHAT a recording must say."""
         return ()
@@ -189,10 +184,6 @@ class Physics(PhysicalInput):
         object.__setattr__(self, "use", names)  # as PARTS spells them
         if not physical.FIRST_ORDER < self.last < math.inf:
             raise InputError(f"last must be an order above {physical.FIRST_ORDER:g}, not {self.last:g}")
-
-    @property
-    def depends(self) -> bool:
-        return not self.use
 
     @property
     def parts(self) -> dict[str, int]:

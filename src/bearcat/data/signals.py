@@ -28,10 +28,6 @@ SOME_NAMES = 30  # of channels, listed in a sentence
 MOST_CHANNELS = 1000  # of a file; more are windows that were cut already, or a table that lies on its side
 
 
-class TooLargeError(InputError):
-    """The file may be readable, but there is too much in it."""
-
-
 @contextmanager
 def reading(origin: str, kind: str) -> Iterator[None]:
     """Turns any failure while reading a file (readers raise nearly all kinds) into one sentence that names it."""
@@ -44,7 +40,7 @@ def reading(origin: str, kind: str) -> Iterator[None]:
     except PermissionError as error:
         raise InputError(f"{origin}: permission denied; make the file readable for your user") from error
     except MemoryError as error:
-        raise TooLargeError(f"{origin}: needs more memory than there is; cut it into shorter recordings") from error
+        raise InputError(f"{origin}: needs more memory than there is; cut it into shorter recordings") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{origin}: is not UTF-8 text; save it again with the encoding UTF-8") from error
     except Exception as error:

@@ -9,7 +9,7 @@ that follows either. Where the paper stratifies by class, the target is stratifi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -26,7 +26,7 @@ from bearcat.data.recording import (
     healthy_class,
     of_recordings,
 )
-from bearcat.data.windows import SCHEMES, different_rates, keep_apart, parts_by_scheme, parts_by_specimen
+from bearcat.data.windows import SCHEMES, check_one_rate, keep_apart, parts_by_scheme, parts_by_specimen
 from bearcat.errors import InputError
 from bearcat.settings import find_name
 
@@ -215,32 +215,30 @@ class SplitTask:
         shared = {str(info.label) for info in self.source.recordings if info.specimen in in_target}
         return bool(shared - {healthy_class(tuple(shared))})
 
-    @cached_property
-    def training(self) -> TrainingData:
-        return self._training(lambda windows, index: np.take(windows.values, index, axis=0))
-
-    def outline(self) -> TrainingData:
-        """The training data with zeros for values, which take no memory: for shapes and counts."""
-        zero = np.float32(0)
-        return self._training(lambda windows, index: np.broadcast_to(zero, (len(index), *windows.values.shape[1:])))
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of a window and of the parts to train with: runs in which recipe, classes and these agree form a stack."""
+        parts = self.source_train, self.source_test, self.target_train
+        return *self.source.values.shape[1:], *map(len, parts)
 
     @cached_property
     def held_back(self) -> HeldBack:
         codes = _codes(self.target, self.classes)
         return HeldBack(self.target[self.target_test], codes[self.target_test], codes[self.target_train])
 
-    def _training(self, take: Callable[[Windows, Integers], Floats]) -> TrainingData:
+    @cached_property
+    def training(self) -> TrainingData:
         """Arrays that own their memory: there is no way back from them to the array, or the file, they come from."""
         codes, source, number = _codes(self.source, self.classes), self.source.recording, np.argsort(self.target_order)
         domain = np.array([self.task.sources.index(recording.domain) for recording in self.source.recordings])
 
         def labelled(index: Integers) -> Labelled:
             where = source[index]
-            return Labelled(take(self.source, index), codes[index], where, domain[where])
+            return Labelled(np.take(self.source.values, index, axis=0), codes[index], where, domain[where])
 
         recording = number[self.target.recording[self.target_train]]
         reference = self.reference[self.target_train] if len(self.reference) else self.reference
-        target = Unlabelled(take(self.target, self.target_train), recording, reference)
+        target = Unlabelled(np.take(self.target.values, self.target_train, axis=0), recording, reference)
         return TrainingData(self.classes, labelled(self.source_train), labelled(self.source_test), target)
 
 
@@ -256,8 +254,7 @@ def split_task(task: Task, source: Windows, target: Windows, scheme: str, seed: 
     """
     scheme = find_name(scheme, SCHEMES, "split")
     infos = (*source.recordings, *target.recordings)
-    if sentence := different_rates({info.rate: info.origin for info in infos}):
-        raise InputError(sentence)
+    check_one_rate(infos)
     if source.values.shape[1:] != target.values.shape[1:]:
         raise InputError(f"source and target of {task} have windows of different shape; prepare them the same way")
     classes = classes_of(source.recordings)

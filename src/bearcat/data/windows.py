@@ -51,8 +51,7 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
         recordings = [part for recording in recordings for part in parts_of(recording, preparation.cut)]
     if preparation.rate is not None:
         recordings = [resample(recording, preparation.rate) for recording in recordings]
-    if sentence := different_rates({recording.rate: recording.origin for recording in reversed(recordings)}):
-        raise InputError(sentence)
+    check_one_rate(recordings)
     kind, length = find_input(preparation.input).suited(recordings), preparation.length
     for recording in recordings:
         try:
@@ -75,13 +74,13 @@ def prepare(recordings: Sequence[Recording], preparation: Preparation) -> Window
     return Windows(values, number, start, length, tuple(recording.info() for recording in recordings), shapes)
 
 
-def different_rates(rates: Mapping[float | None, str]) -> str | None:
-    """The sentence for several rates, each with an example of who has it; None where there is but one."""
-    if len(rates) < 2:
-        return None
-    listed = ", ".join(f"{who}: {'unknown' if rate is None else f'{rate:g} Hz'}" for rate, who in rates.items())
-    lowest = min(rate for rate in rates if rate is not None)
-    return f"the recordings have different sampling rates ({listed}); bring them to one with --rate {lowest:g}"
+def check_one_rate(recordings: Recordings) -> None:
+    """Refuses recordings of several rates, each with an example of who has it."""
+    rates = {info.rate: info.origin for info in reversed(recordings)}
+    if len(rates) > 1:
+        listed = ", ".join(f"{who}: {'unknown' if rate is None else f'{rate:g} Hz'}" for rate, who in rates.items())
+        advice = f"bring them to one with --rate {min(filter(None, rates)):g}"
+        raise InputError(f"the recordings have different sampling rates ({listed}); {advice}")
 
 
 def fingerprint(catalogue: Catalogue) -> str:
@@ -285,18 +284,3 @@ def held_out(
     if not held.any():
         raise InputError(f"{len(codes)} samples, one of each class, leave none to calibrate on; give more windows")
     return held
-
-
-def specimen_counts(recordings: Recordings) -> dict[str, int | None]:
-    """Specimens of each class that is known; None where some recordings do not say theirs."""
-    classes = grouped((info for info in recordings if info.label is not None), lambda info: str(info.label))
-    names = {label: {info.specimen for info in infos} for label, infos in classes.items()}
-    return {label: None if None in specimens else len(specimens) for label, specimens in names.items()}
-
-
-def specimens_sentence(specimens: Mapping[str, int | None]) -> str:
-    """For reports, in one line."""
-    if not any(specimens.values()):
-        return "Specimens are not known."
-    texts = (f"{label} {'unknown' if number is None else number}" for label, number in specimens.items())
-    return f"Specimens by class: {', '.join(texts)}."

@@ -30,7 +30,6 @@ from bearcat import __version__
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.formats import FORMATS, is_risky, read_signals
 from bearcat.data.recording import Recording
-from bearcat.data.signals import TooLargeError
 from bearcat.deploy import diagnose
 from bearcat.deploy.find import FoundUnit, Given
 from bearcat.deploy.opened import Predictor
@@ -103,12 +102,12 @@ def _picture(diagnosis: Diagnosis) -> str | None:
 
 
 async def _receive(request: Request, path: Path, most: int) -> None:
-    """Writes the body to a file; TooLargeError as soon as it is longer than `most` bytes."""
+    """Writes the body to a file; InputError as soon as it is longer than `most` bytes."""
     with path.open("xb") as file:
         async for chunk in request.stream():
             file.write(chunk)
             if file.tell() > most:
-                raise TooLargeError(f"the body is longer than {most} bytes; cut the recording", "body")
+                raise InputError(f"the body is longer than {most} bytes; cut the recording", "body")
 
 
 def _refuse(status: int, reason: str, field: str | None = None) -> JSONResponse:
@@ -141,7 +140,7 @@ def make_app(model: Predictor | None, limits: ServeRequest, fleet: Pages | None 
         except (TimeoutError, ClientDisconnect):
             return _refuse(408, f"the request took longer than {limits.timeout:g} s; send less at once")
         except InputError as error:
-            status = 413 if isinstance(error, TooLargeError) else 422
+            status = 413 if error.field == "body" else 422
             return _refuse(status, str(error), error.field or "file")
         return Response(to_json(answered), media_type="application/json")
 

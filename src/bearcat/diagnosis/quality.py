@@ -229,7 +229,7 @@ class VibrationSeverity:
         """The zone, or what is missing for it; None where nobody asks for one."""
         if self.zone is None:
             missing = Finding("no zone", "remark", {"missing": self.missing})
-            return missing if self.declared.wanted else None
+            return missing if self.declared.group or self.declared.mounting else None
         values = {
             "velocity": self.velocity, "low": self.low, "high": VELOCITY[1], "zone": self.zone,
             "group": self.declared.group, "mounting": self.declared.mounting,
@@ -241,7 +241,7 @@ def vibration_severity(
     signal: NDArray[Any], rate: float | None, declared: Declared, rpm: float | None = None
 ) -> VibrationSeverity:
     """The zone of a signal (time,); what is not declared, or cannot be measured, is named."""
-    if absent := declared.absent:
+    if absent := [name for name, value in vars(declared).items() if value is None]:
         missing = f"{' and '.join(absent)} not declared ({', '.join(f'--{name}' for name in absent)}, or a manifest)"
         return VibrationSeverity(missing=missing, declared=declared)
     low = SLOW_FROM if rpm is not None and rpm < SLOW else VELOCITY[0]

@@ -112,8 +112,9 @@ def _with_lines(
     """The observation with what physics reads in the spectra of all channels."""
     levels = levels_over_background(lines)
     physics = physics_evidence(lines, levels, rate, rpm, bearing.orders())
-    if bearing.doubt is not None:
-        physics = replace(physics, findings=(bearing.doubt, *physics.findings))
+    if bearing.estimated:
+        doubt = Finding("estimated geometry", "check", {"bearing": str(bearing)})
+        physics = replace(physics, findings=(doubt, *physics.findings))
     row = DECIBELS * levels[physics.faults[physics.likeliest_fault].row]
     edges = np.linspace(0, len(row), min(POINTS, len(row)), endpoint=False).astype(np.int64)
     highest = np.maximum.reduceat(row, edges)  # of neighbours: no line is lost

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from bearcat.data.datasets import CONDITIONS
 from bearcat.data.tasks import SENTENCES
-from bearcat.data.windows import specimens_sentence
 from bearcat.errors import InputError, from_csv_cell
 from bearcat.findings import count
 from bearcat.record import CURVES, PREDICTIONS, RECORD, Record
@@ -157,7 +156,7 @@ TROUBLES: tuple[tuple[str, Callable[[Record], Any], str], ...] = (
      "some class is never predicted on the target"),
     ("Temperature at its bound", lambda record: record.at_bound,
      "the temperature ended at its bound: the source gives calibration too little to go by"),
-    ("Bearings", lambda record: record.specimens and record.shift in SENTENCES,
+    ("Bearings", lambda record: record.shift in SENTENCES,
      "bearings of the target are those of the source, or nobody named them: other bearings are not tested"),
     ("No labels", lambda record: record.scores.target is None, "the target has no labels, so nothing could be scored"),
 )  # fmt: skip
@@ -193,10 +192,8 @@ def data_sentences(results: Sequence[Result]) -> tuple[str, ...]:
     classes = list(dict.fromkeys(name for record in records for name in record.data.classes))
     named = f"{count(len(classes), 'class', 'classes')} ({', '.join(classes)})"
     source, target = ([getattr(record.data, f"{side}_train") for record in records] for side in ("source", "target"))
-    data = (
+    return (
         f"Data: {results[0].cell.dataset}, {named}; {results[0].cell.input} input; {span(source)} windows of the source"
         f" and {span(target)} of the target to learn from."
-        f" Epochs: {span([record.settings.epochs for record in records])}."
+        f" Epochs: {span([record.settings.epochs for record in records])}.",
     )
-    specimens = [specimens_sentence(record.specimens) for record in records if record.specimens]
-    return data, *specimens[:1]
