@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bearcat.bench.report import score_table, write_bench_report
+from bearcat.bench.report import latex, score_table, write_bench_report
 from bearcat.bench.stats import compare
 from bearcat.cat.recipes import RECIPES
 from bearcat.data.datasets import CONDITIONS
@@ -96,6 +96,14 @@ def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_ce
     assert all(words in incomplete for words in ("6 of 19", "(4 failed, 1 missing, 1 running)"))
 
 
+def test_a_table_in_latex_is_escaped_and_no_cell_is_an_argument():
+    rows = ((TableEntry("*a|b*"), TableEntry("−1.0", -1.0)), (TableEntry("[c_\\"), TableEntry("5 %")))
+    lines = latex(Table("t", "A_b", "note", ("Method", "a_b→c"), rows)).splitlines()
+    assert [line.split(" \\\\")[0] for line in lines if "&" in line] == [
+        r"Method & a\_b→c", r"{}*a|b* & {}−1.0", r"{}[c\_\textbackslash  & {}5 \%",
+    ]  # fmt: skip
+
+
 def made_grid(folder: Path):
     """Four methods × two tasks × three seeds, two of the methods with the other input too: some trouble, two gaps."""
     results, missing = list[Result](), dict[Cell, RunState]()
@@ -144,5 +152,5 @@ def test_the_runs_are_a_tidy_table_and_a_second_report_leaves_nothing_of_the_fir
     before = {path.name for path in out.glob("[tf]*/*")}
     write_bench_report("One method", [run for run in results if run.cell.method == "source-only"], {}, out)
     after = {path.name for path in out.glob("[tf]*/*")}
-    assert "rig-time-accuracy-tests.csv" in before - after
+    assert "rig-time-accuracy-tests.tex" in before - after
     assert not any("DANN" in name for name in after)

@@ -35,7 +35,7 @@ from bearcat.storage import write_atomically
 def write_bench_report(
     title: str, results: Sequence[Result], missing: Mapping[Cell, RunState], out: Path, metrics: Sequence[str] = USUAL
 ) -> Path:
-    """OUT/report.html, runs.csv, tables/ (csv) and figures/ (svg, pdf); the page's path."""
+    """OUT/report.html, runs.csv, tables/ (tex) and figures/ (svg, pdf); the page's path."""
     for metric in metrics:
         if all(result.score("target", METRICS[metric].score) is None for result in results):
             raise InputError(f"no run has the score '{metric}'; choose another --metric, or train the runs again")
@@ -81,12 +81,19 @@ def _section(
     tables = [replace(table, name=f"{slug}-{table.name}", title=f"{table.title}: {title}") for table in tables]
     named = [replace(figure, name=file_name(f"{slug}-{figure.name}")) for figure in pictures if figure is not None]
     for table in tables:
-        texts = [table.header, *([entry.text for entry in row] for row in table.rows)]
-        write_atomically(out / "tables" / f"{table.name}.csv", csv_bytes(map(csv_cell, row) for row in texts))
+        write_atomically(out / "tables" / f"{table.name}.tex", latex(table).encode())
     for figure in named:
         for kind in ("svg", "pdf"):
             write_atomically(out / "figures" / f"{figure.name}.{kind}", figure.render(kind))
     return Section(title, sentences, tuple(notes), tuple(tables), tuple(named))
+
+
+def latex(table: Table) -> str:
+    """A tabular with booktabs' rules, for \\input; title and note are a comment."""
+    pandas = library("pandas", "bench")
+    frame = pandas.DataFrame([[entry.text for entry in row] for row in table.rows], columns=list(table.header))
+    styler = frame.style.hide(axis="index").format("{{}}{}", escape="latex").format_index(escape="latex", axis=1)
+    return f"% \\usepackage{{booktabs}}\n% {table.title}. {table.note}\n{styler.to_latex(hrules=True)}"
 
 
 def file_name(text: str) -> str:

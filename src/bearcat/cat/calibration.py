@@ -197,9 +197,6 @@ class Calibration:
 class Calibrator(Protocol):
     """Settings that can be fitted; a row of CALIBRATORS. A field `needs` names what it reads of Evidence beyond the
     source's logits, labels and weight.
-
-    >>> find_calibrator("PseudoCal").needs
-    ('target_logits', 'target_features', 'head', 'seeds')
     """
 
     def fit(self, evidence: Evidence) -> Calibration: ...

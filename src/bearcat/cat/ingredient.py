@@ -143,11 +143,7 @@ class View:
 
 @dataclass(frozen=True)
 class Ingredient:
-    """One part of a method; the kinds below say what it does.
-
-    >>> [part.name for part in RECIPES["CAT*-Temperature"].ingredients]
-    ['labels', 'alignment', 'confusion', 'sharpness']
-    """
+    """One part of a method; the kinds below say what it does."""
 
     name: ClassVar[str]  # in settings (`--method-set NAME.FIELD=VALUE`), records and curves (`loss_NAME`)
     phase: ClassVar[str | None] = None  # with which it begins: "alignment" (T_DA), "labels" (T_PL); None: with training
@@ -176,11 +172,7 @@ class Ingredient:
 
 @dataclass(frozen=True)
 class Loss(Ingredient):
-    """A term of the loss; by default one on the target that is on from T_DA to the end.
-
-    >>> [loss.name for loss in RECIPES["CAT*-Temperature"].on(Loss, epoch=50)]
-    ['labels', 'alignment', 'confusion']
-    """
+    """A term of the loss; by default one on the target that is on from T_DA to the end."""
 
     phase: ClassVar[str | None] = "alignment"
     uses_target = True
@@ -280,11 +272,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class BeforeTraining(Ingredient):
-    """Something done to the prepared windows before training.
-
-    >>> RECIPES["match-clusters"].find(BeforeTraining).name
-    'matching'
-    """
+    """Something done to the prepared windows before training."""
 
     def prepare(self, data: TrainingData) -> Prepared:
         """The data to train with, what the network begins with, and what was found."""
@@ -293,11 +281,7 @@ class BeforeTraining(Ingredient):
 
 @dataclass(frozen=True)
 class Augmentation(Ingredient):
-    """A view of the target's windows, drawn anew in each step; the student and all losses see it.
-
-    >>> [view.name for view in RECIPES["AT-views"].on(Augmentation, epoch=50)]
-    ['weak', 'strong']
-    """
+    """A view of the target's windows, drawn anew in each step; the student and all losses see it."""
 
     phase = "labels"
     uses_target = True
@@ -310,11 +294,7 @@ class Augmentation(Ingredient):
 
 @dataclass(frozen=True)
 class AfterEpoch(Ingredient):
-    """Something done after the steps of an epoch, before the networks are evaluated.
-
-    >>> RECIPES["AdaBN"].find(AfterEpoch).name
-    'adabn'
-    """
+    """Something done after the steps of an epoch, before the networks are evaluated."""
 
     phase = "alignment"
 

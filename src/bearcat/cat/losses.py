@@ -49,11 +49,7 @@ class Alignment(Loss):
 
 @dataclass(frozen=True)
 class Adversarial(Alignment):
-    """DANN: a domain classifier behind a gradient reversal layer.
-
-    >>> RECIPES["DANN"].ingredients == (Adversarial(weight=1.0),)
-    True
-    """
+    """DANN: a domain classifier behind a gradient reversal layer."""
 
     name = "alignment"
     stream = 21
@@ -81,11 +77,7 @@ def reverse_gradient(values: Tensor, coefficient: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Confusion(Loss):
-    """Minimum class confusion on the target.
-
-    >>> Recipe((Adversarial(), Confusion(temperature=2.5))).find(Confusion).temperature
-    2.5
-    """
+    """Minimum class confusion on the target."""
 
     name = "confusion"
     weight: float = 1.0
@@ -115,9 +107,6 @@ def class_confusion(logits: Tensor, temperature: float) -> Tensor:
 class Sharpness(Ingredient):
     """Sharpness-aware minimisation (SAM, Foret et al. 2021) of L_C + L_PL + L_MCC: SDAT (Rangwani et al. 2022), which
     is the paper's asterisk together with MCC (Section 3.4.1). It climbs in every step, from the first epoch on.
-
-    >>> RECIPES["DANN*"].find(Sharpness).radius
-    0.05
     """
 
     name = "sharpness"

@@ -254,11 +254,7 @@ class Linear(Encoder):
 
 
 ENCODERS: dict[str, type[Encoder]] = {"cnn": CNN, "dense": Dense, "linear": Linear}
-"""All encoders by name; a row more is an encoder more.
-
->>> ENCODERS["dense"]().widths
-(256, 128)
-"""
+"""All encoders by name; a row more is an encoder more."""
 
 
 @dataclass(frozen=True, eq=False)

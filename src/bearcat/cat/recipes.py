@@ -28,11 +28,7 @@ Kind = TypeVar("Kind", bound=Ingredient)
 CALIBRATORS: dict[str, type[Calibrator]] = {
     "Temperature": Temperature, "Vector": Vector, "Matrix": Matrix, "CPCS": CPCS,
 }  # fmt: skip
-"""All calibrators by name, the paper's and those that bearcat.methods adds; a row more is a calibrator more.
-
->>> CALIBRATORS["Temperature"]().bounds
-(1.0, 100.0)
-"""
+"""All calibrators by name, the paper's and those that bearcat.methods adds; a row more is a calibrator more."""
 
 
 def find_calibrator(text: str | Calibrator) -> Calibrator:
@@ -233,11 +229,7 @@ GROUPS: dict[str, dict[str, Recipe]] = {
     }
 }
 RECIPES: dict[str, Recipe] = dict(GROUPS["paper"])
-"""All recipes by name; a row more is a recipe more.
-
->>> RECIPES["CAT*-Temperature"].calibration
-Temperature(bounds=(1.0, 100.0))
-"""
+"""All recipes by name; a row more is a recipe more."""
 # Parts of methods that the paper names, with their name in settings and a method that has them.
 PARTS = {"mcc": ("confusion", "AT+MCC"), "sdat": ("sharpness", "AT+SDAT"), "sam": ("sharpness", "AT+SDAT")}
 

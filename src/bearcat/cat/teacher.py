@@ -33,9 +33,6 @@ class Teacher:
     """An average of the student that makes pseudo-labels and, at the end, the predictions.
 
     Its parameters are averages; its normalisation statistics are its own, of target batches (published code).
-
-    >>> SelfTraining(teacher=Teacher(momentum=0.99)).teacher.dropout
-    True
     """
 
     momentum: float = within(0.999, 0, 1)  # α
@@ -47,11 +44,7 @@ class Teacher:
 
 @dataclass(frozen=True)
 class SelfTraining(Loss):
-    """How pseudo-labels are made and selected, and the student's loss on them.
-
-    >>> Recipe((SelfTraining(tau=0.95), Adversarial())).with_settings({"labels.samples": "2"}).find(SelfTraining).tau
-    0.95
-    """
+    """How pseudo-labels are made and selected, and the student's loss on them."""
 
     name = "labels"
     phase = "labels"

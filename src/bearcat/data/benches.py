@@ -84,11 +84,7 @@ def _catalogue(found: Iterable[Entry | Problem], classes: tuple[str, ...], notes
 
 @dataclass(frozen=True)
 class Paderborn:
-    """`root` holds the files anywhere below it: in `KA04/` or in one flat folder; the archives are unpacked by hand.
-
-    >>> Paderborn(Path("data/paderborn")).licence
-    'CC BY-NC 4.0 (no commercial use), https://creativecommons.org/licenses/by-nc/4.0/'
-    """
+    """`root` holds the files anywhere below it: in `KA04/` or in one flat folder; the archives are unpacked by hand."""
 
     root: Path
     bearings: tuple[str, ...] = PAPER  # by their codes, a class each
@@ -129,11 +125,7 @@ class Paderborn:
 
 @dataclass(frozen=True)
 class CWRU:
-    """The settings of the dataset; `root` holds the files 97.mat … 237.mat, in any subfolder.
-
-    >>> CWRU(Path("data/cwru"), label_by="type").downloads()["97.mat"]
-    'https://engineering.case.edu/sites/default/files/97.mat'
-    """
+    """The settings of the dataset; `root` holds the files 97.mat … 237.mat, in any subfolder."""
 
     root: Path
     label_by: Literal["size", "type"] = "size"  # ten classes, or normal, inner, ball, outer
@@ -186,11 +178,7 @@ class CWRU:
 
 @dataclass(frozen=True)
 class HITSM:
-    """The settings of the dataset; `root` holds a folder per rig, `mfs/` or `self/` or with the published names.
-
-    >>> next(iter(HITSM(Path("data/hit-sm"), label_by="type").downloads()))
-    'mfs/Normal_600.mat'
-    """
+    """The settings of the dataset; `root` holds a folder per rig, `mfs/` or `self/` or with the published names."""
 
     root: Path
     label_by: Literal["state", "type"] = "state"  # seven classes, or normal, inner, outer
@@ -238,11 +226,7 @@ BENCHES: dict[str, tuple[type[CWRU | HITSM], str, str]] = {
 
 @dataclass(frozen=True)
 class AcrossMachines(Dataset):
-    """The settings of the dataset; `root` holds the folders cwru and hit-sm, of which one may be missing.
-
-    >>> AcrossMachines(Path("data")).licence
-    'those of the two datasets'
-    """
+    """The settings of the dataset; `root` holds the folders cwru and hit-sm, of which one may be missing."""
 
     root: Path
 

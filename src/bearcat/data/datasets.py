@@ -53,11 +53,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Problem:
-    """A file that is missing or cannot be used, and the sentence that says so.
-
-    >>> Problem("a.wav", "a.wav: holds no samples; record it again").origin
-    'a.wav'
-    """
+    """A file that is missing or cannot be used, and the sentence that says so."""
 
     origin: str
     sentence: str
@@ -108,11 +104,7 @@ class Catalogue:
 
 
 class Dataset(Protocol):
-    """A frozen dataclass of settings that can list its recordings. The visible table of them is `DATASETS`.
-
-    >>> Simulated().downloads()
-    {}
-    """
+    """A frozen dataclass of settings that can list its recordings. The visible table of them is `DATASETS`."""
 
     title: ClassVar[str] = "a dataset of your own"
     licence: ClassVar[str] = "yours"  # and its address

@@ -19,16 +19,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bearcat.data.bearing import find_bearing
-from bearcat.data.datasets import (
-    MANIFEST,
-    Catalogue,
-    Dataset,
-    Entry,
-    Problem,
-    checked_root,
-    content_digest,
-    inside,
-)
+from bearcat.data.datasets import MANIFEST, Catalogue, Dataset, Entry, Problem, checked_root, content_digest, inside
 from bearcat.data.formats import FORMATS, STATING, read_signals
 from bearcat.data.manifest import ManifestRow, manifest_in, read_manifest
 from bearcat.data.recording import Recording, RecordingInfo, stated_speed, stretch
