@@ -30,17 +30,6 @@ hypothesis.settings.load_profile("patient")
 REAL = Path(os.environ.get("BEARCAT_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 BLANK = b'<svg xmlns="http://www.w3.org/2000/svg" width="400" height="300"/>'
-# A worker runs whole modules (their fixtures cost more than most of their tests). The longest are first, so that no
-# worker is left with one of them when the others have nothing to do.
-LONGEST = (
-    "test_golden", "test_predict", "test_export", "test_bench", "test_adapt", "test_train", "test_learning", "test_plant",
-    "test_reproduce", "test_parity", "test_documents", "test_fuzz",
-)  # fmt: skip
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    order = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 def pytest_collection_finish() -> None:

@@ -101,9 +101,6 @@ def test_nothing_is_chosen_by_the_targets_labels():
     assert choose(plain, TASK, Requested(), []) == choose(labelled, TASK, Requested(), [])
 
 
-# --- channels ---------------------------------------------------------------------------------------------------------
-
-
 def write(folder: Path, **more: np.ndarray) -> Folder:
     """Three files of a vibration and other channels."""
     for number, place in enumerate(("a/healthy", "a/inner", "b")):
@@ -133,9 +130,6 @@ def test_of_several_vibrations_none_is_chosen(tmp_path):
     with pytest.raises(InputError, match=r"housing, base.*--channel"):
         choose_settings(dataset, dataset.catalogue(), TASK, Requested())
     assert choose_settings(dataset, dataset.catalogue(), TASK, Requested(channel="base"))[0].channel == "base"
-
-
-# --- classes ----------------------------------------------------------------------------------------------------------
 
 
 def test_uneven_classes_are_balanced_and_even_ones_are_not():

@@ -26,13 +26,6 @@ def test_a_stranger_with_csv_files_sees_them_with_speed_and_bearing(tmp_path, co
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_missing_files_are_named_and_the_status_is_2(tmp_path, command):
-    status, _, errors = command("data", "check", "cwru", "--root", tmp_path)
-    assert status == 2
-    assert errors.count("missing in") == 40
-    assert re.search(r"^bearcat: cwru: .*\b40\b", errors, re.MULTILINE)
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
