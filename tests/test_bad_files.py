@@ -15,7 +15,7 @@ import subprocess
 import zipfile
 import zlib
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -37,6 +37,7 @@ from tests.test_artefact import made_model, save_model
 from tests.test_serve import as_npy, as_wav, noise
 
 LONG = noise(600_000)
+CUT = as_wav(LONG[:999])[:999]
 TIMES = np.arange(len(LONG)) / 12_000
 
 
@@ -128,7 +129,8 @@ BAD = {  # by file, its content and words of the sentence
     "speeds.mat": (matlab(rpm=1500.0, shaft_rpm=300.0, x=LONG[:99]), "two speeds"), "note.mat": (matlab(note="none"), "no numeric"),
     "back.mat": (matlab(t=TIMES[99::-1], x=LONG[:100]), "rise"), "old.parquet": (b"PAR1", "unknown format"),
     "letter.docx": (b"hello", "unknown format"), "wav.flac": (as_wav(LONG[:999]), "FLAC"), "end.h5": (tree((2**36,)), "more memory"),
-    "external.mat": (external, "in another file"), "crash.mat": (CRASH, "cannot be read"), "cut.wav": (as_wav(LONG[:999])[:999], "cannot be read"),
+    "external.mat": (external, "in another file"), "crash.mat": (CRASH, "cannot be read"), "cut.wav": (CUT, "cannot be read"),
+    "lies.wav": (CUT[:4] + struct.pack("<I", len(CUT) - 8) + CUT[8:], "ends before its samples"),
 } | {f"empty{suffix}": (b"", r"is empty \(0 bytes\)") for suffix in FORMATS}  # fmt: skip
 
 
@@ -199,12 +201,14 @@ def honest(tmp_path) -> Path:
 
 
 @pytest.fixture
-def workers(monkeypatch) -> list[subprocess.Popen]:
+def workers(monkeypatch) -> Iterator[list[subprocess.Popen]]:
     """Those that a test starts."""
     started, start = [], formats._start
     monkeypatch.setattr(formats, "_waiting", defaultdict(list))
     monkeypatch.setattr(formats, "_start", lambda: started.append(start()) or started[-1])
-    return started
+    yield started
+    for worker in started:
+        formats._end(worker)
 
 
 def test_a_relative_path_is_of_the_folder_one_is_in(tmp_path, monkeypatch):

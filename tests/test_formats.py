@@ -87,7 +87,7 @@ def test_matlab_7_3_is_read_like_matlab_5(tmp_path):
         ("x;y\n1,5;2;\n2,5;3;\n4,5;4;\n", ["x", "y"], None),
         ("\ufeff# by hand\nmeasured on Monday\ntime a b\r0 1 5\r0.1 2 6\r0.2 4 8\r", ["a", "b"], 10.0),
         ("time_ms,x\n0,1\n1,2\n2,4\n", ["x"], 1000.0),
-        ("Time,Acc.X,Acc.Y\n0,1,5\n0.1,2,6\n0.2,4,8\n", ["Acc.X", "Acc.Y"], 10.0),
+        ("Time,Acc.X,T\n0,1,5\n0.1,2,5\n0.2,4,8\n", ["Acc.X", "T"], 10.0),
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])

@@ -178,7 +178,7 @@ class CWRU:
 
 @dataclass(frozen=True)
 class HITSM:
-    """The settings of the dataset; `root` holds a folder per rig, `mfs/` or `self/` or with the published names."""
+    """The settings of the dataset; `root` holds a folder per rig, `mfs/` or `self/`."""
 
     root: Path
     label_by: Literal["state", "type"] = "state"  # seven classes, or normal, inner, outer

@@ -1,6 +1,6 @@
 """What a dataset holds, before any of it is read; all datasets by name; and how one is fetched.
 
-Checking, loading and caching share one list of recordings (there or missing) and one reader for each `Entry`.
+Checking and loading share one list of recordings (there or missing) and one reader for each `Entry`.
 
 >>> catalogue = open_dataset("cwru", Path("data/cwru"), {"label_by": "type"}).catalogue()
 >>> recordings = load(catalogue, domains=["load0", "load3"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -43,10 +43,10 @@ class FileReader:
             key = row.path, row.path.stat().st_mtime_ns
         if key not in self._kept:
             signals = read_signals(row.path, row.origin)
-            self._room -= sum(samples.nbytes for samples in signals.channels.values())
-            if self._room < 0:
+            size = sum(samples.nbytes for samples in signals.channels.values())
+            if size > self._room:
                 self._kept, self._room = {}, KEPT_BYTES
-            self._kept[key] = signals
+            self._kept[key], self._room = signals, self._room - size
         return self._kept[key]
 
 
@@ -223,10 +223,12 @@ def _read_tree(root: Path, problems: list[Problem], notes: list[str], folders: S
 def _without_duplicates(rows: Sequence[ManifestRow], problems: list[Problem]) -> list[ManifestRow]:
     """The rows that share no samples with an earlier one: the same file, content, or parts that overlap."""
     earlier, unique = defaultdict[tuple[str, str | None], list[ManifestRow]](list), list[ManifestRow]()
+    sizes = Counter(path.stat().st_size for path in {row.path for row in rows} if path.is_file())
     for row in rows:
         key = str(row.path)
         with suppress(OSError, InputError):  # a file that cannot be read is reported by its reader
-            key = content_digest(row.path)
+            if sizes[row.path.stat().st_size] > 1:  # no other file can have the same content
+                key = content_digest(row.path)
         for other in earlier[key, row.channel]:
             if row.start < (other.stop or math.inf) and other.start < (row.stop or math.inf):
                 sentence = f"{row.origin}: holds the same samples as {other.origin}; keep one of them"

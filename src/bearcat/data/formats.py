@@ -1,8 +1,7 @@
 """Files of signals by their suffix, and the worker processes that read those of risky formats.
 
 Channels without a name are called "1", "2", … A format whose parser can be broken is read by a worker with limits of
-memory, time and file size: a file can end its worker, but not us. Any failure is one sentence. Wav and text need no
-worker.
+memory, time and file size: a file can end its worker, but not us. Any failure is one sentence. Wav and text need none.
 
 >>> name, samples = read_signals(Path("monday.mat")).pick(None)
 """
@@ -12,10 +11,11 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
 import signal
+import struct
 import subprocess
 import sys
-import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,7 +29,6 @@ from bearcat.data.signals import (
     MOST_CHANNELS,
     Samples,
     Signals,
-    from_arrays,
     read_flac,
     read_mat,
     read_numpy,
@@ -41,22 +40,51 @@ from bearcat.errors import InputError, check_range
 from bearcat.storage import check_regular
 
 MOST_BYTES = 2**31  # of a file, and of its samples, which are held in memory
+MOST_CHUNKS = 10_000  # of a wav file, before its samples
+# Of wav files: what samples are, by the code (1 integers, 3 floats) and the bytes of a sample.
+WAV_SAMPLES = {(1, 1): "u1", (1, 2): "<i2", (1, 3): "u1", (1, 4): "<i4", (3, 4): "<f4", (3, 8): "<f8"}
 
 
 def read_wav(file: BinaryIO, origin: str) -> Signals:
-    """Channels by their numbers, with a full scale of 1."""
-    from scipy.io import wavfile
+    """Integers or floats of a RIFF file. scipy's reader takes what is there of samples that were cut off."""
+    kind, form = struct.unpack("<4s4x4s", file.read(12))
+    if kind != b"RIFF" or form != b"WAVE":
+        raise ValueError("no RIFF header")
+    code, channels, rate, width = 0, 0, 0, 0
+    for _chunk in range(MOST_CHUNKS):
+        name, size = struct.unpack("<4sI", file.read(8))
+        start = file.tell()
+        if name == b"data":
+            break
+        if name == b"fmt ":
+            code, channels, rate, width = struct.unpack("<HHI4xH2x", file.read(16))
+            if code == 0xFFFE:  # the kind of sample is given further on
+                (code,) = struct.unpack("<8xH", file.read(10))
+        file.seek(start + size + size % 2)
+    else:
+        raise ValueError("too many chunks before its samples")
+    stored = WAV_SAMPLES.get((code, width // channels)) if channels else None
+    if stored is None or width % channels:
+        raise ValueError(f"{channels} channels in {width} bytes, of the kind {code}, are not supported")
+    content = file.read(size // width * width)
+    if len(content) < size // width * width:
+        raise EOFError("it ends before its samples do")
+    samples = np.frombuffer(content, stored).reshape(size // width, channels, -1)
+    columns = {str(number + 1): _full_scale(samples[:, number]) for number in range(channels)}
+    return Signals(origin, columns if len(samples) > 1 else {}, float(rate))
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", wavfile.WavFileWarning)  # chunks beside the samples
-        warnings.filterwarnings("error", "Reached EOF", wavfile.WavFileWarning)  # the file ends before its samples do
-        rate, samples = wavfile.read(file)
-    if samples.dtype.kind == "u":
-        samples = samples / np.float32(128) - 1
-    elif samples.dtype.kind == "i":  # 24 bits are in the upper ones of 32
-        samples = samples.astype(np.float32) / np.float32(2.0 ** (8 * samples.itemsize - 1))
-    columns = samples.reshape(len(samples), -1).T
-    return from_arrays(origin, {str(number): column for number, column in enumerate(columns, start=1)}, float(rate))
+
+def _full_scale(samples: Samples) -> Samples:
+    """Samples (frame, 1), or (frame, byte) of 24 bits, as floats whose full scale is 1 (frame,)."""
+    if samples.shape[1] == 3:  # the lowest byte first
+        wide = np.zeros((len(samples), 4), dtype=np.uint8)
+        wide[:, 1:] = samples
+        samples = wide.view("<i4")
+    elif samples.dtype.kind == "u":
+        return samples[:, 0] / np.float32(128) - 1
+    if samples.dtype.kind == "i":
+        return samples[:, 0].astype(np.float32) / np.float32(2.0 ** (8 * samples.itemsize - 1))
+    return samples[:, 0]
 
 
 READERS: dict[str, Callable[[BinaryIO, str], Signals]] = {
@@ -105,7 +133,7 @@ def read_channels(path: Path | str, origin: str, most: int = MOST_BYTES) -> Sign
 
 # Formats whose parsers can be broken.
 RISKY = (".npy", ".npz", ".mat", ".h5", ".hdf5", ".flac")
-SECONDS = 600.0  # for one file
+SECONDS, GRACE = 600.0, 5.0  # for one file; after which its worker, whose own alarm failed, is ended
 LEAST_BYTES, UNPACKED = 2**30, 100  # of memory and of samples: for a file, and for each byte of it
 
 START = "import sys; sys.path = sys.argv[1:]; from bearcat.data.formats import work; work()"
@@ -143,7 +171,10 @@ def _by_worker(path: Path, origin: str, seconds: float) -> Signals:
     """What a worker reads. InputError where it refuses the file or ended because of it."""
     memory, waiting = _limit(path), _waiting[os.getpid()]
     order = {"path": str(path.absolute()), "origin": origin, "memory": memory, "seconds": max(seconds, 0.001)}
-    worker = waiting.pop() if waiting else _start()
+    try:
+        worker = waiting.pop()
+    except IndexError:  # all are reading
+        worker = _start()
     if worker.poll() is not None:
         _end(worker)
         worker = _start()
@@ -151,12 +182,16 @@ def _by_worker(path: Path, origin: str, seconds: float) -> Signals:
     try:
         orders.write(json.dumps(order | {"most": min(MOST_BYTES, memory)}).encode() + b"\n")
         orders.flush()
+        if not select.select([answers], [], [], seconds + GRACE)[0]:
+            raise EOFError
         head = json.loads(answers.readline())
         contents = {name: answers.read(size) for name, size in head["channels"].items()}
         if head["channels"] != {name: len(content) for name, content in contents.items()}:
             raise EOFError
-    except (EOFError, OSError, ValueError) as error:
+    except BaseException as error:
         _end(worker)
+        if not isinstance(error, EOFError | OSError | ValueError):
+            raise
         damaged = "cannot be read (its reader broke down); the file is damaged or hostile"
         raise InputError(f"{origin}: {damaged}") from error
     waiting.append(worker)
@@ -174,7 +209,6 @@ def _start() -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         start_new_session=True, env=inherited | ENVIRONMENT,
     )  # fmt: skip
-    atexit.register(_end, worker)
     return worker
 
 
@@ -183,6 +217,12 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
     worker.kill()
     with suppress(OSError):  # it has not taken all of what was written
         worker.communicate()
+
+
+@atexit.register
+def _end_all() -> None:
+    for worker in _waiting[os.getpid()]:
+        _end(worker)
 
 
 def work() -> None:

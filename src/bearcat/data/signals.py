@@ -8,6 +8,7 @@ reads, and a file cannot point at another one.
 
 from __future__ import annotations
 
+import io
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -133,11 +134,14 @@ def from_arrays(origin: str, arrays: Mapping[str, Any], rate: float | None = Non
 
     rates = {name: value for name, value in numbers.items() if plain_name(name).removesuffix("hz") in RATE_NAMES}
     rates = {name: value for name, value in rates.items() if plain_name(name) != "rate"} or rates
+    timed = set[str]()  # structs whose clock was found: what else is called t may be a temperature
     for name, times in list(channels.items()):
-        plain, unit = clock(name.rpartition(".")[2])
-        if plain not in TIME_NAMES or times.size < 3:
+        struct, _, last = name.rpartition(".")
+        plain, unit = clock(last)
+        if plain not in TIME_NAMES or times.size < 3 or struct in timed:
             continue
         if sum(samples.size == times.size for samples in channels.values()) > 1:
+            timed.add(struct)
             rates[name] = rate_of(origin, name, times.astype(np.float64) * unit)
             del channels[name]
     speeds = dict[str, float]()
@@ -253,7 +257,12 @@ INDEX_NAMES = {"", "index", "sample", "samples", "n", "no", "unnamed: 0"}
 
 def read_text(file: BinaryIO, origin: str) -> Signals:
     """Columns of numbers: any of , ; tab or blanks between them, decimal point or comma, header and units."""
-    lines = [line for line in decoded(file.read()).splitlines() if line.strip() and line[0] not in "#%"]
+    text = decoded(file.read())
+
+    def rows() -> Iterator[str]:
+        return (line.rstrip("\n") for line in io.StringIO(text, newline=None) if line.strip() and line[0] not in "#%")
+
+    lines = list(islice(rows(), LONGEST_HEADER))
     if not lines:
         raise InputError(f"{origin}: holds no rows; record or export it again")
     probe = lines[min(len(lines) - 1, 50)]  # far enough below any header
@@ -272,15 +281,15 @@ def read_text(file: BinaryIO, origin: str) -> Signals:
             return parse([row]).size > 0
         return False
 
-    start = next((number for number, row in enumerate(lines[:LONGEST_HEADER]) if is_numeric(row)), None)
+    start = next((number for number, row in enumerate(lines) if is_numeric(row)), None)
     if start is None:
         raise InputError(f"{origin}: no row holds numbers only; export plain columns of numbers, times in seconds")
     try:
-        values = parse(lines[start:])
+        values = parse(islice(rows(), start, None))
     except ValueError:  # an empty cell is a gap, as pandas writes them
         if delimiter is None:
             raise
-        split = (row.split(delimiter) for row in lines[start:])
+        split = (row.split(delimiter) for row in islice(rows(), start, None))
         values = parse(delimiter.join(cell.strip(' "') or "nan" for cell in row) for row in split)
     above = [row.split(delimiter) if columns > 1 else [row] for row in lines[max(start - 2, 0) : start]]
     head = dict(zip(_header(above, values.shape[1]), values.T, strict=True))

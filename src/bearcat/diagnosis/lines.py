@@ -95,14 +95,15 @@ def envelope_spectra(signal: Floats, rate: float, rpm: float, last: float) -> Sp
         length = int(fft.prev_fast_len(signal.size, real=True))
     plan, half = Plan(length, rate, rpm, last), length // 2
     starts = chain(range(0, OVERLAPPING * half, half), range(OVERLAPPING * half, signal.size, length))
-    measured = [plan.measure(signal[start : start + length]) for start in starts if start + length <= signal.size]
-    windows = [window for window in measured if window is not None]
+    windows, sums = 0, dict[str, Any].fromkeys(("power", "kurtosis", "loudness"), 0.0)
+    for start in starts:  # only sums are kept: a recording may be long
+        window = plan.measure(signal[start : start + length]) if start + length <= signal.size else None
+        if window is not None:
+            windows, sums = windows + 1, {name: total + getattr(window, name) for name, total in sums.items()}
     if not windows:
         raise InputError("holds no vibration: all samples are the same; check the sensor and the channel")
-    power, kurtosis, loudness = (
-        np.mean([getattr(window, name) for window in windows], axis=0) for name in ("power", "kurtosis", "loudness")
-    )
-    return Spectra(power, plan.turns, len(windows), kurtosis, loudness)
+    means: dict[str, Any] = {name: total / windows for name, total in sums.items()}
+    return Spectra(turns=plan.turns, windows=windows, **means)
 
 
 def check_turns(signal: Floats, rate: float, rpm: float) -> None:
