@@ -21,9 +21,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice
 from typing import Any
 
 LISTED = 50  # names at most, where none is near
+COMPARED, LONGEST = 1000, 160  # names with a wrong one, and characters of each: they may come from a file
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet computes
 SPACES = "\u00a0\u202f\u2009"  # which are not printable for Python, but stand in texts
 
@@ -76,7 +78,7 @@ def error_sentence(error: BaseException) -> str:
 
 def suggest(name: str, names: Iterable[str]) -> str:
     """The tail of an error about an unknown name: the nearest one, or the whole list."""
-    names = list(names)
+    name, names = name[:LONGEST], [name[:LONGEST] for name in islice(names, COMPARED)]
     lowered = {name.lower(): name for name in names}
     if nearest := difflib.get_close_matches(name.lower(), lowered, n=1):
         return f"; did you mean '{lowered[nearest[0]]}'?"

@@ -13,6 +13,7 @@ everything.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -43,6 +44,7 @@ VERSION = 1  # of the layout
 FOLDERS = ("runs", "locks", "stacks")
 ABOUT = "store.json"  # its version
 FAILURE = "failure.json"
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 LARGEST = {"cpu": 8, "cuda": 60}  # runs in a stack; half as many where the memory is short
 FILES = (SPEC, PREDICTIONS, CURVES, RECORD, FAILURE)  # of a run; the record last, or the failure instead
 RETRIES = 3  # of a run whose worker is lost
@@ -181,36 +183,39 @@ def complete(specs: Sequence[RunSpec], device: torch.device, execution: Executio
     runs, store = [spec.identity for spec in specs], execution.store
     checkpoint = store.path / "stacks" / digest_json(runs)[:24] / CHECKPOINT  # of these runs in this order
     name, trouble = f"{specs[0].cell.method} × {len(specs)}", None
-    if checkpoint.exists():
+    if resumed := checkpoint.exists():
         execution.message(f"{name}: going on from a checkpoint")
     try:
         with execution.bar(name, specs[0].recipe.schedule.epochs) as progress:
             folders = [store.folder(run) for run in runs]
             run_stack(specs, folders, device, progress, checkpoint, library=execution.library)
-    except OSError:  # of the store, such as a full disk
-        raise
     except Exception as error:
+        if {getattr(each, "errno", None) for each in (error, error.__cause__)} & FULL:
+            raise
         trouble = error_sentence(error), "".join(format_exception(error))  # without its frames, which keep memory
     rmtree(checkpoint.parent, ignore_errors=True)
     if trouble is None:
         execution.trained.update(runs)
-    elif len(specs) == 1:
+    elif len(specs) == 1 and not resumed:
         execution.fail(specs[0], *trouble)
     else:
         if device.type == "cuda":
             import torch
 
             torch.cuda.empty_cache()
-        execution.message(f"{len(specs)} runs could not be trained ({trouble[0]}); trying again")
+        execution.message(f"{name}: could not be trained ({trouble[0]}); trying again")
         half = len(specs) // 2
-        for part in (specs[:half], specs[half:]):
+        # From the start first, as it may be the checkpoint that is damaged.
+        for part in [specs] if resumed else [specs[:half], specs[half:]]:
             complete(part, device, execution)
 
 
 def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.device) -> None:
     """Trains runs of equal shape together in this process."""
     groups: dict[Hashable, list[RunSpec]] = defaultdict(list)
-    for spec in specs:
+    recipes = {spec.recipe for spec in specs}
+    # Finished runs keep their places, so that after an interruption the rest is in the same stacks, with checkpoints.
+    for spec in {spec.identity: spec for spec in execution.specs if spec.recipe in recipes}.values():
         try:
             split = execution.library.split(spec)
             groups[spec.recipe, split.classes, split.sizes].append(spec)
@@ -220,7 +225,6 @@ def in_stacks(specs: Sequence[RunSpec], execution: Execution, device: torch.devi
                     execution.fail(unusable, str(error), "".join(format_exception(error)))
     for group in groups.values():
         size = LARGEST[device.type] if group[0].recipe.encoder.stacks else 1
-        # Of a fixed size, so that after an interruption the rest is in the same stacks and goes on from checkpoints.
         for start in range(0, len(group), size):
             with execution.locked(group[start : start + size]) as ours:
                 if ours:

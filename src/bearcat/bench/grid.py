@@ -144,10 +144,14 @@ def _specs(grid: Grid, root: Path | None, library: Library) -> list[RunSpec]:
 
 
 def _tasks(grid: Grid, dataset: Dataset, library: Library) -> list[Task]:
-    """The tasks by the domains' names. A grid without domains needs the dataset's catalogue."""
-    known = grid.domains or library.catalogue(dataset).domains
+    """The tasks by the domains' names. An index, or a grid without domains, needs the dataset's catalogue."""
+    known = grid.domains or ()
+    named = (*known, *":".join(grid.tasks).replace("+", ":").split(":"))
+    if not known or any(name.isdecimal() for name in named):
+        known = library.catalogue(dataset).domains
     if grid.tasks == ("all",):
-        return [Task((source,), target) for source, target in permutations(known, 2)]
+        domains = [find_domain(name, known) for name in grid.domains or known]
+        return [Task((source,), target) for source, target in permutations(domains, 2)]
     tasks = []
     for number, text in enumerate(grid.tasks, start=1):
         source, _, target = text.partition(":")

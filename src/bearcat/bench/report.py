@@ -93,7 +93,8 @@ def latex(table: Table) -> str:
     pandas = library("pandas", "bench")
     frame = pandas.DataFrame([[entry.text for entry in row] for row in table.rows], columns=list(table.header))
     styler = frame.style.hide(axis="index").format("{{}}{}", escape="latex").format_index(escape="latex", axis=1)
-    return f"% \\usepackage{{booktabs}}\n% {table.title}. {table.note}\n{styler.to_latex(hrules=True)}"
+    about = " ".join(f"{table.title}. {table.note}".split())
+    return f"% \\usepackage{{booktabs}}\n% {about}\n{styler.to_latex(hrules=True)}"
 
 
 def file_name(text: str) -> str:

@@ -75,8 +75,10 @@ def application(words: Sequence[str] = ()) -> Typer:
 
 def main() -> None:
     """Runs the command line; an error the user can correct is printed as one sentence, without a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+    for name in ("stdout", "stderr"):
+        if (stream := getattr(sys, name)) is None:  # closed by whoever started this
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (until the end)
+        elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
         status, sentence = run(sys.argv[1:]), ""

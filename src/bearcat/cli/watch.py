@@ -145,10 +145,10 @@ def serve(
     """Diagnose over HTTP, with a page to drop recordings on. Ctrl-C stops it (docs/deploy.md)."""
     cli.use_one_core()
     from bearcat.deploy.opened import open_model
-    from bearcat.deploy.serve import LOCAL
+    from bearcat.deploy.serve import is_loopback
     from bearcat.deploy.serve import serve as run
 
-    if request.host not in LOCAL:
+    if not is_loopback(request.host):
         print_note(f"everyone who can reach {request.host} may send requests; a reverse proxy can restrict that")
     fleet = None
     if request.store is not None:

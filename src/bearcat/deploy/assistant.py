@@ -62,6 +62,8 @@ def make_assistant(folder: Path, store: str | None = None) -> MCPServer[Any]:
                 return dict(escaped(json.loads(to_json(answer(*values, **options)))))
             except InputError as error:
                 raise ToolError(escaped(str(error))) from error
+            except OSError as error:  # a file that has gone
+                raise ToolError(f"a file cannot be read ({error.strerror}); ask again") from error
 
         assistant.tool(annotations=READS)(run)
 

@@ -96,15 +96,26 @@ class Predictor(Metadata):
 def open_model(path: Path) -> Predictor:
     """The model in a folder or an .onnx file; `general` is the one that comes with the package."""
     path = FOLDER if str(path) == FOLDER.name and not (path / METADATA).exists() else path
-    if path.suffix.lower() == ".onnx":
-        return load_onnx(path)
-    with naming(path, "is a damaged model folder"):
+    with naming(path, "is a damaged model"):
+        if path.suffix.lower() == ".onnx":
+            return tried(load_onnx(path))
         tensors, attributes = read_folder(path)
         if attributes["encoder"].partition(":")[0] in DENSE:
-            return Predictor(**attributes, run=partial(run_dense, tensors["network"], tensors["calibration"]))
+            return tried(Predictor(**attributes, run=partial(run_dense, tensors["network"], tensors["calibration"])))
         from bearcat.deploy.model import load_model
 
-        return load_model(path)
+        return tried(load_model(path))
+
+
+def tried(model: Predictor) -> Predictor:
+    """The model itself, whose outputs for a window fit its metadata."""
+    if model.channels != 1:
+        raise InputError("takes several channels at once, and recordings are read one channel at a time")
+    outputs, known = model.run(np.zeros((1, 1, model.preparation.points), np.float32)), model.familiarity
+    fits = outputs.log_probabilities.shape == (1, len(model.classes)) and 0 < model.pooled_temperature < math.inf
+    if not fits or (known is not None and outputs.features.shape[1] != known.features.shape[1]):
+        raise ValueError("its network does not fit its classes, or a number is impossible")
+    return model
 
 
 @cache
@@ -214,7 +225,10 @@ def load_onnx(path: Path) -> Predictor:
 def run_graph(session: Any, values: Array) -> Outputs:
     """The outputs of an ONNX graph for prepared windows. Several threads may run it at once."""
     names, windows = ["log_probabilities", "features"], np.ascontiguousarray(values, dtype=np.float32)
-    parts = [session.run(names, {"values": part}) for part in chunks(windows)]
+    try:
+        parts = [session.run(names, {"values": part}) for part in chunks(windows)]
+    except Exception as error:  # onnxruntime has a class for every kind of failure
+        raise InputError(f"the graph of this ONNX file fails ({type(error).__name__}); export it again") from error
     return Outputs(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ipaddress
 import os
 import re
 import signal
@@ -110,6 +111,14 @@ async def _receive(request: Request, path: Path, most: int) -> None:
                 raise InputError(f"the body is longer than {most} bytes; cut the recording", "body")
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
 def _refuse(status: int, reason: str, field: str | None = None) -> JSONResponse:
     return JSONResponse({"reason": reason, "field": field}, status)
 
@@ -118,8 +127,8 @@ def make_app(model: Predictor | None, limits: ServeRequest, fleet: Pages | None 
     """The application: for recordings, and for pages of watched machines."""
     AlarmRule(limits.alarm).checked(() if model is None else model.classes)
     app = FastAPI(title="bearcat serve", version=__version__, openapi_url=None)
-    if limits.host in LOCAL:
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL)
+    if is_loopback(limits.host):
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*LOCAL, limits.host])
     page = files("bearcat.deploy").joinpath("serve.html").read_text(encoding="utf-8")
     workers = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="bearcat")
 
@@ -142,6 +151,8 @@ def make_app(model: Predictor | None, limits: ServeRequest, fleet: Pages | None 
         except InputError as error:
             status = 413 if error.field == "body" else 422
             return _refuse(status, str(error), error.field or "file")
+        except OSError as error:
+            return _refuse(507, f"the server cannot store uploads ({error.strerror}); make room in its temporary folder")
         return Response(to_json(answered), media_type="application/json")
 
     @app.get("/model")

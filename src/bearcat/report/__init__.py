@@ -91,9 +91,7 @@ class Result:
 
 @dataclass(frozen=True)
 class RunState:
-    """Of a planned run: "done" (with its record), "running", "failed", "damaged" or "missing"; `detail` says who, or
-    why.
-    """
+    """Of a planned run: "done" (with its record), "running", "failed", "damaged" or "missing"; `detail` says why."""
 
     kind: str
     detail: str = ""
