@@ -129,12 +129,29 @@ def test_a_folder_that_was_changed_or_is_none_is_refused(tmp_path):
         refused("is no model folder", place)
 
 
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"classes": ("healthy", "inner")}, "its network does not fit its classes"),
+        ({"pooled_temperature": 0.0}, "a number is impossible"),
+        ({"channels": 2}, "several channels"),
+    ],
+)
+@pytest.mark.parametrize("encoder", ["cnn", "linear"])
+def test_a_model_that_cannot_answer_is_refused_when_it_is_opened(tmp_path, encoder, changed, sentence):
+    model = made_model(encoder=encoder, channels=changed.get("channels", 1))
+    save_model(tmp_path / "model", replace(model, **changed))
+    with pytest.raises(InputError, match=sentence) as raised:
+        open_model(tmp_path / "model")
+    assert str(raised.value).startswith(f"{tmp_path / 'model'}: ")
+
+
 @pytest.mark.parametrize("calibration", [None, "temperature", "vector", "matrix"])
-@pytest.mark.parametrize(("encoder", "channels"), [("dense:widths=24,16", 2), ("linear", 1)])
-def test_numpy_runs_dense_layers_as_torch_does(tmp_path, encoder, channels, calibration):
+@pytest.mark.parametrize("encoder", ["dense:widths=24,16", "linear"])
+def test_numpy_runs_dense_layers_as_torch_does(tmp_path, encoder, calibration):
     kind = "physics:use=band-kurtosis"
-    made = made_model(kind, 301, calibration, channels, encoder=encoder)
-    mean = torch.randn(1, channels, made.preparation.points)
+    made = made_model(kind, 301, calibration, encoder=encoder)
+    mean = torch.randn(1, 1, made.preparation.points)
     made.network.scaling = InputScaling(mean, mean.abs() + 0.5)
     save_model(tmp_path, made)
     opened, windows = open_model(tmp_path), raw_windows(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -22,6 +23,9 @@ from bearcat.adaptation import Library, RunSpec
 from bearcat.adaptation import run as running
 from bearcat.bench import LARGEST, Execution, Executor, RunStore, execute, in_stacks, open_store, results
 from bearcat.bench.grid import plan, read_grid
+from bearcat.errors import InputError
+from bearcat.record import CHECKPOINT
+from bearcat.storage import digest_json
 from tests import commands
 from tests.commands import bearcat
 from tests.test_adapt import rows_of
@@ -232,3 +236,46 @@ def test_a_stack_that_fails_is_halved_until_only_what_cannot_work_is_left_out(ma
     assert sizes == [4, 2, 1, 1, 2, 4, 2, 2]
     assert site.kinds() == ["done", "failed", *["done"] * 6]
     assert "holds no run of bearcat" in site.store.state(site.specs[1].identity).detail
+
+
+def test_interrupted_between_halves_the_rest_is_in_the_same_stacks(make, monkeypatch):
+    site, sizes = make(HEAD.replace("seeds = 2", "seeds = 6").replace("= 4", "= 2") + SOURCE_ONLY), []
+    honest = running.run_stack
+
+    def scarce(specs, *words, **more):
+        sizes.append(len(specs))
+        if len(sizes) == 3:
+            raise KeyboardInterrupt
+        if len(specs) > 2:
+            raise torch.OutOfMemoryError
+        return honest(specs, *words, **more)
+
+    monkeypatch.setattr(running, "run_stack", scarce)
+    monkeypatch.setitem(LARGEST, "cpu", 4)
+    with pytest.raises(KeyboardInterrupt):
+        site.execute()
+    site.execute()
+    assert (sizes, site.kinds()) == ([4, 2, 2, 2, 2], ["done"] * 6)
+
+
+def test_a_damaged_checkpoint_is_a_start_anew_and_of_what_goes_wrong_only_a_full_disk_stops_all(make, monkeypatch):
+    site = make(HEAD.replace("= 4", "= 2") + SOURCE_ONLY)
+    runs = [spec.identity for spec in site.specs]
+    checkpoint = site.store.path / "stacks" / digest_json(runs)[:24] / CHECKPOINT
+    checkpoint.parent.mkdir()
+    checkpoint.write_bytes(b"junk")
+    site.execute()
+    assert (site.kinds(), len(site.messages)) == (["done"] * 2, 2)
+
+    def broken(specs, *_, **__):
+        raise error from error.__cause__
+
+    monkeypatch.setattr(running, "run_stack", broken)
+    other, error = make(site.grid.read_text(), "other"), PermissionError(errno.EACCES, "no access")
+    other.execute()
+    assert other.kinds() == ["failed"] * 2
+    full, named = OSError(errno.ENOSPC, "full"), InputError("cannot be used")
+    named.__cause__ = full
+    for error in (full, named):
+        with pytest.raises(type(error)):
+            other.execute(retry_failed=True)

@@ -87,6 +87,17 @@ def test_a_method_can_have_a_name_and_settings_of_its_own(tmp_path):
     assert (other.recipe.find(SelfTraining).teacher.dropout, other.recipe.dropout) == (False, 0.0)
 
 
+def test_domains_of_a_grid_go_by_name_or_index(tmp_path):
+    def tasks(words: str) -> set[str]:
+        text = SMALL.replace('tasks = ["N15_M07_F10:N09_M07_F10"]', words)
+        return {str(spec.task) for spec in plan(read_grid(written(tmp_path, text)))}
+
+    named = tasks('domains = ["N15_M07_F10", "N09_M07_F10"]')
+    assert len(named) == 2
+    assert tasks('domains = ["0", "N09_M07_F10"]') == tasks('domains = ["0", "1"]') == named
+    assert tasks('domains = ["1", "0"]\ntasks = ["0:1", "1:0"]') == tasks('tasks = ["0:1", "1:0"]') == named
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

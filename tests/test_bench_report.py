@@ -98,7 +98,8 @@ def test_an_incomplete_grid_shows_dashes_counts_them_and_averages_over_common_ce
 
 def test_a_table_in_latex_is_escaped_and_no_cell_is_an_argument():
     rows = ((TableEntry("*a|b*"), TableEntry("−1.0", -1.0)), (TableEntry("[c_\\"), TableEntry("5 %")))
-    lines = latex(Table("t", "A_b", "note", ("Method", "a_b→c"), rows)).splitlines()
+    lines = latex(Table("t", "A_b\nc", "a\nnote", ("Method", "a_b→c"), rows)).splitlines()
+    assert lines[1] == "% A_b c. a note"
     assert [line.split(" \\\\")[0] for line in lines if "&" in line] == [
         r"Method & a\_b→c", r"{}*a|b* & {}−1.0", r"{}[c\_\textbackslash  & {}5 \%",
     ]  # fmt: skip

@@ -55,12 +55,14 @@ def test_bad_words_get_one_sentence_and_status_2(tmp_path, monkeypatch, command,
 
 
 @pytest.mark.parametrize(("words", "status"), [(("methods",), 141), (("data", "list"), 141), (("methods", "DANNN"), 2)])
-def test_a_reader_that_has_gone_and_a_full_disk_are_no_alarm(words, status):
+def test_a_reader_that_has_gone_a_full_disk_and_a_closed_output_are_no_alarm(words, status):
     with subprocess.Popen([*PYTHON, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         process.stdout.close()
         assert process.wait() == status
     with Path("/dev/full").open("w") as full:
         assert subprocess.run([*PYTHON, *words], stdout=full, stderr=full, check=False).returncode == 2
+    closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *PYTHON, *words], capture_output=True, check=False)
+    assert (closed.returncode, b"Traceback" in closed.stderr) == (status % 141, False)
 
 
 def test_list_version_and_help(command):

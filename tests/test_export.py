@@ -12,7 +12,7 @@ import pytest
 from bearcat.data.bearing import BEARINGS
 from bearcat.data.recording import spectral_shape
 from bearcat.deploy.model import export_onnx
-from bearcat.deploy.opened import encoded, load_onnx
+from bearcat.deploy.opened import encoded, load_onnx, open_model
 from bearcat.errors import InputError
 from tests.test_artefact import REFUSED, familiar_with, made_model, raw_windows
 
@@ -65,6 +65,8 @@ def test_bad_files_are_one_sentence(tmp_path, exported):
     for props, sentence in (
         (words | {"familiarity": json.dumps(encoded(model.familiarity)[:-900])}, "a damaged one"),
         (words | {"familiarity": json.dumps(encoded(replace(model.familiarity, neighbours=9999)))}, "familiarity"),
+        (words | {"classes": '["healthy", "inner"]'}, r"other\.onnx: .* does not fit its classes"),
+        (words | {"pooled_temperature": "Infinity"}, "impossible"), (words | {"pooled_temperature": "NaN"}, "impossible"),
         ({}, "did not write"), ({"bearcat_format": "99"}, "a newer bearcat"),
         ({"bearcat_format": "3"}, "an older bearcat"), ({"bearcat_format": "4"}, "'classes' is missing"),
     ):  # fmt: skip
@@ -72,7 +74,9 @@ def test_bad_files_are_one_sentence(tmp_path, exported):
         onnx.helper.set_model_props(graph, props)
         onnx.save(graph, tmp_path / "other.onnx")
         with pytest.raises(InputError, match=sentence):
-            load_onnx(tmp_path / "other.onnx")
+            open_model(tmp_path / "other.onnx")
+    with pytest.raises(InputError, match="this ONNX file fails"):
+        load_onnx(path).run(np.zeros((1, 3, 256)))
 
 
 def test_the_values_of_an_input_that_needs_the_speed_are_prepared_as_for_torch(tmp_path):

@@ -16,7 +16,7 @@ from bearcat.data.formats import read_signals
 from bearcat.data.recording import resample
 from bearcat.deploy.model import load_model
 from bearcat.deploy.opened import at_rate_of
-from bearcat.errors import InputError
+from bearcat.errors import InputError, suggest
 from bearcat.report import read_result
 from bearcat.storage import digest_json
 from tests.conftest import make_recording
@@ -48,6 +48,11 @@ def test_a_device_is_no_recording_and_a_pipe_no_model(tmp_path):
     os.mkfifo(tmp_path / "model.json")
     with pytest.raises(InputError, match="regular"):
         load_model(tmp_path)
+
+
+def test_a_wrong_name_is_compared_with_few_and_short_ones():
+    assert len(suggest("a" * 10**6, (f"{number}" * 10**3 for number in range(10**5)))) < 10_000
+    assert suggest("pmup", ["fan", "pump"]) == "; did you mean 'pump'?"
 
 
 def test_nesting_and_huge_numbers_are_a_sentence_each(tmp_path, command):

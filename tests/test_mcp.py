@@ -95,6 +95,15 @@ def test_files_outside_the_folder_and_links_out_of_it_are_refused(ask, plant):
     assert not set(listed["recordings"]) & set(names)
 
 
+def test_a_link_that_cannot_be_followed_is_a_sentence(ask, plant):
+    (plant / "long.wav").symlink_to("x" * 300)
+    try:
+        answers = ask(("list_recordings", {}), ("diagnose", {"file": "pump.wav"}))
+    finally:
+        (plant / "long.wav").unlink()
+    assert all(answer.endswith(": a file cannot be read (File name too long); ask again") for answer in answers)
+
+
 def test_what_cannot_be_is_a_sentence_and_the_next_is_answered_with_what_its_manifest_says(ask, plant):
     wrong = {
         "crash.mat": {"file": "crash.mat", "rate": RATE}, "speed": {"rpm": 1e300}, "bearing": {"bearing": "no such"},

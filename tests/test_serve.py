@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -169,6 +170,11 @@ def test_what_is_too_much_is_refused(models, monkeypatch):
         assert "MiB" in refused(upload(opened, "a.npz", packed.getvalue(), rate=RATE), 422, "file")
 
 
+def test_where_uploads_cannot_be_kept_it_says_so(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert "(No such file or directory)" in refused(upload(client, "a.wav", as_wav(noise(999))), 507, None)
+
+
 def test_without_a_model_fault_lines_and_the_general_model_answer():
     content = machine("outer-1")
     with client_of(None) as alone:
@@ -220,6 +226,10 @@ def test_missing_fields_wrong_types_and_unreadable_files_are_named(client):
 def test_loopback_is_the_default_and_foreign_names_are_kept_out(client):
     for host, status in (("elsewhere.example", 400), ("localhost:80", 200), ("[::1]:80", 200), ("127.0.0.1:8000", 200)):
         assert client.get("/model", headers={"Host": host}).status_code == status
+    for address, status in (("127.0.0.2", 400), ("LOCALHOST", 400), ("0.0.0.0", 200)):
+        opened = client_of(None, host=address)
+        assert opened.get("/model", headers={"Host": "elsewhere.example"}).status_code == status
+        assert opened.get("/model", headers={"Host": address}).status_code == 200
 
 
 def test_commands_that_cannot_work_get_a_sentence(models, tmp_path, command, monkeypatch):

@@ -152,7 +152,7 @@ def make_app(model: Predictor | None, limits: ServeRequest, fleet: Pages | None 
             status = 413 if error.field == "body" else 422
             return _refuse(status, str(error), error.field or "file")
         except OSError as error:
-            return _refuse(507, f"the server cannot store uploads ({error.strerror}); make room in its temporary folder")
+            return _refuse(507, f"the server cannot keep uploads ({error.strerror}); make room in its temporary folder")
         return Response(to_json(answered), media_type="application/json")
 
     @app.get("/model")
