@@ -99,7 +99,10 @@ def test_what_is_left_out_is_counted(plant: Path, monkeypatch: pytest.MonkeyPatc
     for name, most in {"ROWS": 8, "DETAILED": 3}.items():
         monkeypatch.setattr(fleet_module, name, most)
     with Store.open(plant) as store:
-        text = fleet_page(store)
+        text, asked, states = fleet_page(store), list[str](), Store.states
+        monkeypatch.setattr(Store, "states", lambda store, name: asked.append(name) or states(store, name))
+        fleet_page(store, "pump 2")
+    assert asked == ["pump 2"], "a machine is unpacked once"
     assert "22 points of the 30 are left out" in text
     assert "Trends of 27 points" in text
     assert text.count('<section class="point') == 3

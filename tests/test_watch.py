@@ -23,6 +23,7 @@ from scipy.io import wavfile
 import bearcat
 from bearcat.settings import WatchRequest
 from bearcat.watch import watching
+from bearcat.watch.notify import Notifier
 from bearcat.watch.store import Store
 from bearcat.watch.watching import Watching, watching_into
 from tests import commands
@@ -141,6 +142,37 @@ def test_late_double_and_touched_recordings_are_left_out(small):
     record(root, "pump", "DE", 3)
     watched_by(root, place)
     assert [row.status.recordings for row in trend(place)] == [1, 2, 3, 4]
+
+
+def test_a_file_without_a_time_is_read_once_though_it_is_touched_or_copied(small):
+    root, place = small
+    first = record(root, "pump", "FE", 0, name="first.wav")
+    for name, when in (("first.wav", 1.7e9), ("first.wav", 1.71e9), ("copy.wav", 1.72e9)):
+        first.with_name(name).write_bytes(first.read_bytes())
+        os.utime(first.with_name(name), (when, when))
+        watched_by(root, place)
+    assert len(trend(place, "FE")) == 1
+
+
+def test_events_are_sent_while_many_files_are_read_and_when_reading_ends_early(small, monkeypatch):
+    root, place = small
+    sent, judge = list[int](), watching.judge
+    monkeypatch.setattr(Notifier, "send", lambda *_: sent.append(judged))
+    for day in range(3, 6):
+        record(root, "pump", "DE", day)
+    judged = 0
+
+    def judging(*about: Any) -> Any:
+        nonlocal judged
+        if (judged := judged + 1) == 3:
+            raise MemoryError
+        return judge(*about)
+
+    monkeypatch.setattr(watching, "judge", judging)
+    monkeypatch.setattr(watching, "PAUSE", -1.0)
+    with pytest.raises(MemoryError):
+        watched_by(root, place)
+    assert sent == [1, 2, 3]
 
 
 def test_a_file_that_cannot_be_read_is_named_and_tried_again_when_it_changes(small):

@@ -79,8 +79,10 @@ def test_hostile_names_and_files_are_skipped_or_named_and_nothing_hangs(tmp_path
     (root / "elsewhere").symlink_to(tmp_path / "outside")
     (root / "pump" / "DE" / "link.wav").symlink_to(tmp_path / "outside" / "DE" / stamp)
     (root / "pump" / "DE" / "dangling.wav").symlink_to(tmp_path / "nothing.wav")
+    (root / "pump" / "DE" / "long.wav").symlink_to("x" * 300)
     folder, said = opened(root)
     assert places(folder).keys() == {stamp}
+    assert not list(folder.scan({each.identity for each in folder.scan()})), "what is known is not looked at again"
     assert not any("\x1b" in problem for problem in said)
     assert all(any(word in problem for problem in said) for word in ("link.wav", "2099", r"\x1b", r"\xff"))
 

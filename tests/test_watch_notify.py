@@ -70,12 +70,13 @@ def test_an_event_waits_until_every_address_has_it(store, capfd):
     assert SECRET not in "".join(notes) + "".join(capfd.readouterr())
 
 
-def test_a_flood_is_one_message_and_names_stay_in_their_line(store):
-    happen(store, *["problem"] * (notify.LINES + 1), machine="pump\r\nBcc: thief\x1b[31m")
+def test_a_flood_is_few_messages_and_names_stay_in_their_line(store):
+    happen(store, *["problem"] * (notify.LINES + 1), machine="pump\r\nBcc: thief\x1b[31m" + 2000 * "p")
     happen(store, "baseline", "acknowledged")
     Notifier([GOOD]).send(store, print)
-    assert [len(message["lines"]) for message in RECEIVED["good"]] == [notify.LINES]
+    assert [len(message["lines"]) for message in RECEIVED["good"]] == [notify.LINES, 1], "each event is named"
     assert RECEIVED["good"][0]["title"].isprintable()
+    assert [len(RECEIVED["good"][0]["title"]), len(RECEIVED["good"][0]["lines"][0])] == [150, notify.LONGEST]
     assert store.unsent() == [], "nobody wants a message about a baseline, and nothing waits for ever"
     happen(store, "alarm")
     Notifier().send(store, print)

@@ -66,10 +66,18 @@ def test_a_store_gives_back_what_was_added(address):
         assert ("/plant/pump 3/2.wav", "pump 3/DE", 10, 1) in store.known("")
 
 
-def test_people_acknowledge_relearn_and_forget(address):
+def test_people_acknowledge_relearn_and_forget(address, monkeypatch):
     with Store.open(address, create=True) as store:
         filled(store, 4, alarm=2)
         filled(store, 4, "pump 4")
+        for number, part in enumerate(("N", "DE2", "", "N#x[0:],D_#y[0:]", "D_")):  # a file names its point, or none
+            store.add(Arrival(f"/{number}.wav", "pump 4", part, 0.0, 1, 1), refused="")
+            store.keep([PointState(PointStatus("pump 4", "D_"))])
+        asked, states = list[str](), Store.states
+        monkeypatch.setattr(Store, "states", lambda store, name: asked.append(name) or states(store, name))
+        assert (store.relearn("pump 4"), asked) == (2, ["pump 4"]), "a machine is unpacked once"
+        assert store.forget("pump 4/D_") == 1
+        assert {path for path, *_ in store.known("") if len(path) == 6} == {"/0.wav", "/1.wav"}
         assert store.acknowledge("pump 3", note="bearing ordered") == 1
         assert store.fleet("pump 3")[0].acknowledged is not None
         assert "bearing ordered" in store.events("pump 3", "DE")[-1].sentence
@@ -78,7 +86,8 @@ def test_people_acknowledge_relearn_and_forget(address):
             store.acknowledge("pump 33")
         assert store.forget("pump 3") == 1
         assert [each.machine for each in store.fleet()] == ["pump 4"]
-        assert {part for _, part, *_ in store.known("")} == {"pump 4/DE"}, "a file that is still there is read again"
+        parts = {part for _, part, *_ in store.known("")}
+        assert parts == {"pump 4/DE", "pump 4/DE2", "pump 4/N"}, "a file that is still there is read again"
 
 
 def test_a_file_is_added_whole_or_not_at_all(address):

@@ -49,9 +49,10 @@ def fleet_page(store: Store, machine: str | None = None, served: bool = False) -
     """The page as HTML. A served page of the fleet links to pages of machines; one in a file holds details as well."""
     template, points = _template(), store.fleet(machine, "machine")
     drawn = [] if served and machine is None else points[:DETAILED]
+    states = {name: store.states(name) for name in {point.machine for point in drawn}}
     text = template.render(
         points=points, shown=points[:ROWS], left_out=max(len(points) - ROWS, 0), served=served, machine=machine,
-        details=[point_details(store, point) for point in drawn],
+        details=[point_details(store, point, states[point.machine][point.point]) for point in drawn],
         counts=points.counts, machines=len({point.machine for point in points}),
         made=time.time(), newest=max((point.time for point in points if point.time is not None), default=None),
     )  # fmt: skip
@@ -78,10 +79,10 @@ def served_page(address: str, machine: str | None = None) -> str:
         return fleet_page(store, machine, served=True)
 
 
-def point_details(store: Store, point: PointStatus) -> dict[str, Any]:
+def point_details(store: Store, point: PointStatus, state: PointState) -> dict[str, Any]:
     """All that is drawn of one point; events with the latest first."""
     rows, events = store.trend(point.machine, point.point, POINTS), store.events(point.machine, point.point, EVENTS)
-    name, state = f"{point.machine}/{point.point}", store.states(point.machine)[point.point]
+    name = f"{point.machine}/{point.point}"
     words = shown(shlex.join([str(store.path or "STORE"), *(["--"] if name.startswith("-") else []), name]))
     return {"point": point, "words": words, "events": events[::-1], **draw_trends(rows, events, state)}
 

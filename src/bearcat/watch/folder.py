@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,17 +77,20 @@ class WatchedFolder:
         self.root = checked_root(root).resolve()
         self.say: Callable[[str, str], None] = lambda *_: None
 
-    def scan(self) -> Iterator[Arrival]:
-        """Every recording below the folder, in no order."""
+    def scan(self, known: Container[tuple[str, str, int, int]] = ()) -> Iterator[Arrival]:
+        """Every recording below the folder whose identity is not known, in no order."""
+        return (each for each in self._found() if each.identity not in known and self._usable(each))
+
+    def _found(self) -> Iterator[Arrival]:
         for parent, folders, names in os.walk(self.root, onerror=self._unreadable):
             if manifest := manifest_in(Path(parent)):
                 folders.clear()
-                yield from filter(self._usable, self._listed(manifest))
+                yield from self._listed(manifest)
                 continue
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             for path in (Path(parent, name) for name in sorted(names) if not name.startswith(".")):
-                if path.suffix.lower() in FORMATS and path.is_file():
-                    yield from filter(self._usable, self._placed(path))
+                if path.suffix.lower() in FORMATS and os.path.isfile(path):  # noqa: PTH113 (never raises)
+                    yield from self._placed(path)
 
     def _unreadable(self, error: OSError) -> None:
         self.say(f"{shown(str(error.filename))}: cannot be read ({os.strerror(error.errno or 0)})", "problem")
@@ -116,7 +119,7 @@ class WatchedFolder:
         except OSError:  # it is gone again
             return
         if (when := self._stated(texts)) is None:
-            when = status.st_mtime
+            when = status.st_mtime_ns / 1e9
             last = f"{shown(path.name)} has no time in its name, so its last change counts"
             self.say(f"{shown(machine)}: {last}", "note")
         yield Arrival(str(path), machine, point, when, status.st_size, status.st_mtime_ns, **stated)

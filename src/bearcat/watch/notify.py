@@ -19,7 +19,7 @@ from bearcat.findings import count
 from bearcat.watch.snapshot import Event, written_time
 from bearcat.watch.store import Store
 
-LINES = 50  # events in a message, at most
+LINES, LONGEST = 50, 1000  # events in a message, and characters of one, at most: services refuse more
 # Events that people want to hear of, the most urgent first, and how apprise calls them.
 NOTIFIED = {"alarm": "failure", "grown": "failure", "problem": "warning", "over": "success"}
 
@@ -32,29 +32,30 @@ class Notifier:
         self._received = dict.fromkeys(self._services, 0)  # the number of the last event; numbers grow
 
     def send(self, store: Store, say: Callable[[str], None]) -> None:
-        """Sends what waits in the store, in one message to each address, and says which one fails. Without addresses
+        """Sends what waits in the store, in messages to each address, and says which one fails. Without addresses
         nobody waits for it, and all counts as sent.
         """
         if not (waiting := store.unsent()):
             return
         last = waiting[-1].number
         for name, service in self._services.items():
-            if _notify(service, [row.event for row in waiting if row.number > self._received[name]]):
-                self._received[name] = last
+            wanted = [row for row in waiting if row.number > self._received[name] and row.event.kind in NOTIFIED]
+            for some in (wanted[start : start + LINES] for start in range(0, len(wanted), LINES)):
+                if not _notify(service, [row.event for row in some]):
+                    say(f"{name}: events could not be sent; they are kept, and sent when it works again")
+                    break
+                self._received[name] = some[-1].number
             else:
-                say(f"{name}: events could not be sent; they are kept, and sent when it works again")
+                self._received[name] = last
         store.mark_sent(min(self._received.values(), default=last))
 
 
 def _notify(service: Any, events: Sequence[Event]) -> bool:
     """Sends one message about these events, the most urgent first; whether it was received."""
-    kinds = list(NOTIFIED)
-    events = sorted((event for event in events if event.kind in kinds), key=lambda event: kinds.index(event.kind))
-    if not events:
-        return True
+    events = sorted(events, key=lambda event: list(NOTIFIED).index(event.kind))
     more = f"{count(len(events), 'event')}; " if len(events) > 1 else ""
-    lines = [f"{written_time(event.time)}  {shown(event.sentence)}" for event in events[:LINES]]
-    title, kind = f"bearcat: {more}{shown(events[0].sentence)}", NOTIFIED[events[0].kind]
+    lines = [f"{written_time(event.time)}  {shown(event.sentence)}"[:LONGEST] for event in events]
+    title, kind = f"bearcat: {more}{shown(events[0].sentence)}"[:150], NOTIFIED[events[0].kind]
     try:
         return bool(service.notify("\n".join(lines), title=title, notify_type=kind, body_format="text"))
     except Exception:  # of any of a hundred services: watching goes on

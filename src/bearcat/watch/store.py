@@ -19,7 +19,7 @@ import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -29,6 +29,7 @@ import numpy as np
 from bearcat.diagnosis.decision import ALARM, CHECK
 from bearcat.errors import InputError, shown, suggest
 from bearcat.settings import from_plain, to_plain
+from bearcat.storage import digest_file
 from bearcat.watch.folder import Arrival
 from bearcat.watch.memory import PointState, acknowledge, relearn
 from bearcat.watch.snapshot import Event, Fleet, PointStatus, Snapshot
@@ -239,6 +240,16 @@ class Store:
                     values={name: float(f"{value:.6g}") for name, value in snapshot.values.items()}, status=status,
                 ))  # fmt: skip
 
+    def is_copy(self, arrival: Arrival) -> bool:
+        """Whether a file with the time of its last change was read before, by its digest, which is kept like a path."""
+        with suppress(OSError):  # the file is gone
+            if arrival.time == arrival.changed / 1e9:
+                content = replace(arrival, path=digest_file(Path(arrival.path)), changed=0)
+                known = self._rows(sql.select(FILES).where(FILES.c.path == content.path, FILES.c.part == content.part))
+                self.add(content)
+                return bool(known)
+        return False
+
     def keep(self, states: Iterable[PointState], events: Iterable[Event] = ()) -> None:
         """What is remembered of points now, and what happened to them."""
         with self.transaction() as connection:
@@ -267,8 +278,9 @@ class Store:
     def _change(self, points: Sequence[PointStatus], change: Change, note: str) -> int:
         """What a person does to points, now; how many there are."""
         with self.transaction():
+            states = {machine: self.states(machine) for machine in {point.machine for point in points}}
             for point in points:
-                state, event = change(self.states(point.machine)[point.point], time.time(), note)
+                state, event = change(states[point.machine][point.point], time.time(), note)
                 self.keep([state], [event])
         return len(points)
 
@@ -277,7 +289,9 @@ class Store:
         with self.transaction() as connection:
             points = self.fleet(name)
             for point in points:
-                connection.execute(sql.delete(FILES).where(FILES.c.machine == point.machine))
+                names = "," + sql.func.substr(FILES.c.part, len(point.machine) + 2, type_=Text) + "#"  # Arrival.part
+                named = names.contains(",#") | names.contains(f",{point.point}#", autoescape=True)
+                connection.execute(sql.delete(FILES).where(FILES.c.machine == point.machine, named))
                 for table in (SNAPSHOTS, EVENTS, POINTS):
                     connection.execute(sql.delete(table).where(*_of(table, point.machine, point.point)))
             return len(points)

@@ -35,6 +35,7 @@ from bearcat.watch.store import Store
 
 SETTLED = 2.0  # seconds without a change after which a file counts as complete
 POLL = 10.0  # seconds from one look at the folder to the next
+PAUSE = 30.0  # seconds from one notification to the next while many files are read
 LATE = "a recording is not later than the one before; it and others like it are left out"
 
 Say = Callable[[str, str], None]  # a sentence, and its kind: "note" or "problem"
@@ -78,21 +79,26 @@ class Watching:
 
     def look(self) -> list[PointStatus]:
         """Takes in complete files that the store does not know, in order of time; points whose status has changed."""
-        known = self.store.known(self._settings)
-        arrivals = [arrival for arrival in self.folder.scan() if arrival.identity not in known]
-        arrivals.sort(key=lambda arrival: (arrival.time, arrival.machine, arrival.point or "", arrival.path))
+        unknown = self.folder.scan(self.store.known(self._settings))
+        arrivals = sorted(unknown, key=lambda file: (file.time, file.machine, file.point or "", file.path))
         if any(arrival.changed / 1e9 > time.time() - SETTLED for arrival in arrivals):
             time.sleep(SETTLED)
         new, changed = list(filter(self._is_complete, arrivals)), list[PointStatus]()
         results = in_processes(partial(measure_file, given=self.given), new, self.request.jobs)
         measured = zip(self.progress(new), results, strict=True)
-        for (_, machine), group in groupby(measured, key=lambda file: (file[0].time, file[0].machine)):
-            complete = [(arrival, result) for arrival, result in group if self._is_complete(arrival)]
-            for arrival, result in complete:
-                if isinstance(result, InputError):
-                    self._refuse(arrival, result)
-            changed += self._judge(machine, [file for file in complete if not isinstance(file[1], InputError)])
-        self.notifier.send(self.store, self._say_once)
+        due = time.monotonic() + PAUSE
+        try:
+            for (_, machine), group in groupby(measured, key=lambda file: (file[0].time, file[0].machine)):
+                complete = [(arrival, result) for arrival, result in group if self._is_complete(arrival)]
+                for arrival, result in complete:
+                    if isinstance(result, InputError):
+                        self._refuse(arrival, result)
+                changed += self._judge(machine, [file for file in complete if not isinstance(file[1], InputError)])
+                if time.monotonic() > due:
+                    self.notifier.send(self.store, self._say_once)
+                    due = time.monotonic() + PAUSE
+        finally:
+            self.notifier.send(self.store, self._say_once)
         return changed
 
     def _is_complete(self, arrival: Arrival) -> bool:
@@ -104,8 +110,9 @@ class Watching:
 
     def _judge(self, machine: str, measured: Sequence[tuple[Arrival, Any]]) -> list[PointStatus]:
         """Takes files of a machine and one time in, in one transaction; the points whose status has changed."""
-        snapshots = [snapshot for _, result in measured for snapshot in result]
         with self.store.transaction():
+            measured = [(file, [] if self.store.is_copy(file) else result) for file, result in measured]
+            snapshots = [snapshot for _, result in measured for snapshot in result]
             before = self.store.states(machine)
             after, events, late = judge(before, snapshots, self.request)
             for arrival, result in measured:
