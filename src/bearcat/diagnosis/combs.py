@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bearcat.data.recording import Floats, stretch
+from bearcat.data.recording import Floats, Integers, stretch
 from bearcat.diagnosis.lines import FAULTS, Doubles, Plan, hann, running_median
 
 SLOWEST, FASTEST = 5.0, 100.0  # Hz: 300 to 6000 rpm
@@ -64,25 +64,39 @@ class Lines:
         """The highest level within a bin or STEP of places (…,) in Hz; NaN at lines of the supply and beyond the end:
         (…, place).
         """
+        return self._highest(*self.ranges(places))
+
+    def of_grid(self, multiples: Doubles) -> Doubles:
+        """The same at multiples (place,) of every speed of GRID: (…, place, speed)."""
+        return self._highest(*_grid_ranges(self.levels.shape[-1], self.spacing, self.seconds, tuple(multiples)))
+
+    def ranges(self, places: Doubles) -> tuple[Integers, NDArray[np.bool_]]:
+        """The first bin and the end of what is read at each place, in one row, and where nothing is: (…,)."""
         centre, size = places / self.spacing, self.levels.shape[-1]
         width = np.maximum(1.0, STEP * centre)
         first = np.clip(np.floor(centre - width).astype(np.int64) + 1, 0, size - 2)
         end = np.clip(np.floor(centre + width).astype(np.int64) + 1, first + 1, size - 1)
-        edges = np.stack([first, end], axis=-1).ravel()
-        levels = np.maximum.reduceat(self.levels, edges, axis=-1)[..., ::2]
-        levels = levels.reshape(*self.levels.shape[:-1], *places.shape)
-        levels[..., self.supplied(places) | (centre > size - 2)] = np.nan
-        return np.asarray(levels)
+        return np.stack([first, end], axis=-1).ravel(), self.supplied(places) | (centre > size - 2)
 
-    def of_grid(self, multiples: Doubles) -> Doubles:
-        """The same at multiples (place,) of every speed of GRID: (…, place, speed)."""
-        return self.at(GRID * multiples[:, None])
+    def _highest(self, edges: Integers, nowhere: NDArray[np.bool_]) -> Doubles:
+        levels = np.maximum.reduceat(self.levels, edges, axis=-1)[..., ::2]
+        levels = levels.reshape(*self.levels.shape[:-1], *nowhere.shape)
+        levels[..., nowhere] = np.nan
+        return np.asarray(levels)
 
     def supplied(self, places: Doubles) -> NDArray[np.bool_]:
         """Whether a multiple of the supply is as near as its frequency wanders or its line is wide."""
         reach = np.maximum(0.003 * places, 2.5 / self.seconds) if self.seconds < np.inf else -1.0  # of no envelope
         near = [abs(places - np.maximum(np.round(places / hertz), 1) * hertz) <= reach for hertz in SUPPLY]
         return np.asarray(np.logical_or(*near))
+
+
+@lru_cache(maxsize=16)
+def _grid_ranges(
+    size: int, spacing: float, seconds: float, multiples: tuple[float, ...]
+) -> tuple[Integers, NDArray[np.bool_]]:
+    """What is read of spectra of one kind: recordings of a folder share it, and it takes a quarter of a diagnosis."""
+    return Lines(np.empty(size), spacing, seconds).ranges(GRID * np.array(multiples)[:, None])
 
 
 def scaled(signal: Floats) -> Floats:

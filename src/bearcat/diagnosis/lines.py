@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -161,8 +162,9 @@ class Plan:
         return Spectra(power, self.turns, 1, kurtosis, np.concatenate(loudness))
 
 
+@lru_cache(maxsize=8)
 def hann(size: int) -> Doubles:
-    """A periodic Hann window."""
+    """A periodic Hann window, which must not be written to."""
     return np.hanning(size + 1)[:-1]
 
 
