@@ -34,7 +34,7 @@ POINTS, EVENTS = 400, 12  # rows of a trend; the latest events
 LONGEST = 400  # characters shown of a name or a sentence
 SILENT = 2 * DAY  # behind the newest recording of the fleet, from which on the page says so
 WIDTH, HEIGHT = 340.0, 116.0  # of a trend
-LEFT, RIGHT, TOP, BOTTOM = 38.0, WIDTH - 8.0, 8.0, HEIGHT - 20.0  # the axes
+LEFT, RIGHT, TOP, BOTTOM = 50.0, WIDTH - 8.0, 8.0, HEIGHT - 20.0  # the axes
 DRAWN = "rms", "velocity", *KURTOSES, *LINES, "rpm", "load", "temperature"
 MARKED = {"alarm": "alarm", "grown": "alarm", "baseline": "renewed"}  # events, and their class
 
