@@ -69,10 +69,10 @@ def _print_adaptation(adaptation: Adaptation, printed: Sequence[str]) -> None:
     print_lines(diagnoses.summary)
     cli.print_recordings(diagnoses.worst_first)
     print_lines(adaptation.decision.sentence, *record.sentences, "", record.settings.task.replace("→", " → "), *scores)
-    for name, run in adaptation.runs.items():
-        for warning in run.warnings:
-            if warning not in printed:
-                print_note(f"{name}: {warning}", "warning")
+    runs = reversed(list(adaptation.runs.items()))  # a warning of several is printed once, of the first
+    for warning, name in {warning: name for name, run in runs for warning in run.warnings}.items():
+        if warning not in printed:
+            print_note(f"{name}: {warning}", "warning")
     print(f"Results are in {out}: record.json, predictions.csv, curves.csv, model/")
     if (out / "report.html").exists():
         print(f"All of it on one page: {out / 'report.html'}")
